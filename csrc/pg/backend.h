@@ -64,8 +64,8 @@ typedef struct dl_batch {
     dl_deadline deadline; /* also the deadline of the operations themselves */
 } dl_batch;
 
-/* Carries out one collective.  The entry of all_gather also exchanges the headers of
- * objects and windows; `call->op` distinguishes them. */
+/* Carries out one collective.  The entry of all_gather also exchanges the parts of
+ * windows; `call->op` distinguishes them. */
 typedef dl_status dl_collective_fn(dl_backend *, const dl_op_context *,
                                    const dl_call *);
 
@@ -182,7 +182,7 @@ struct dl_backend {
 static inline dl_collective_fn *
 dl_backend_entry(const dl_backend_ops *ops, dl_op_type op)
 {
-    return ops->collectives[dl_op_type_exchanges_headers(op) ? DL_ALL_GATHER : op];
+    return ops->collectives[op == DL_WINDOW ? DL_ALL_GATHER : op];
 }
 
 /* Runs a collective for which the backend has an entry. */

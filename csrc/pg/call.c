@@ -7,7 +7,7 @@
 static bool
 has_arrays(dl_op_type op)
 {
-    return op != DL_BARRIER && !dl_op_type_exchanges_headers(op);
+    return op != DL_BARRIER && op != DL_WINDOW;
 }
 
 static bool

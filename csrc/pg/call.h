@@ -14,7 +14,6 @@
  *   scatter         output            root only             root, is_uneven
  *   reduce_scatter  output            by rank               reduction, factor
  *   all_to_all                        by rank    by rank
- *   objects         own header                   headers     root, or -1
  *   window          own part          one array  parts
  *   messages        whole                                   peer, tag, is_awaited,
  *                                                           is_work_optional
@@ -55,7 +54,7 @@ dl_guard_check(const dl_guard *guard)
 }
 
 #define DL_ANY_RANK (-1)
-#define DL_ANY_TAG (-1) /* of probes; all but DL_OBJECT_TAG */
+#define DL_ANY_TAG (-1) /* of probes; all but those of objects */
 
 /* What a probe has found: the message that a receive with this source and tag would
  * get. */
@@ -82,7 +81,9 @@ typedef struct dl_call {
      * work ends with DL_NOT_FOUND if there is no message.  The tag may be
      * DL_ANY_TAG. */
     dl_probed *probed;
-    bool is_uneven;  /* blocks may differ in size, which only the root knows */
+    bool is_uneven; /* blocks may differ in size, which only the root knows */
+    bool
+        has_objects; /* the operation on arrays moves the library's blocks of objects */
     bool is_awaited; /* the caller waits for the message at once */
     /* The caller needs no work of a message that ends well at once: it may be NULL, as
      * it may be if the message is awaited. */
@@ -95,9 +96,16 @@ typedef struct dl_call {
     const dl_tensor *outputs;
 } dl_call;
 
-/* The tag of the messages of send_object_list().  A backend may keep them apart from
- * every tag that users choose. */
+/* The tags of the messages of send_object_list() and gather_object().  A backend may keep
+ * them apart from every tag that users choose. */
 #define DL_OBJECT_TAG 0x6f626a
+#define DL_GATHER_TAG 0x6f626b
+
+static inline bool
+dl_is_object_tag(int64_t tag)
+{
+    return tag == DL_OBJECT_TAG || tag == DL_GATHER_TAG;
+}
 
 /* Constructors of the common collectives. */
 static inline dl_call
@@ -125,8 +133,7 @@ dl_call_all_gather(const dl_tensor *input, const dl_tensor *outputs)
 }
 
 /* The arrays of a call: at most one single array, and lists with one array per rank.
- * Each member is NULL where the call has no such array.  Cards are bytes of the
- * library itself and do not count. */
+ * Each member is NULL where the call has no such array. */
 typedef struct dl_arrays {
     const dl_tensor *single;
     const dl_tensor *inputs;

@@ -465,20 +465,6 @@ dl_check_all_to_all(const dl_group *group, const dl_call *call,
     return DL_OK;
 }
 
-/* The size of a header is compared as well: two versions of the library with different
- * headers could not read each other's. */
-dl_status
-dl_check_objects(const dl_group *group, const dl_call *call,
-                 dl_fingerprint *fingerprint)
-{
-    if (call->root >= 0) {
-        DL_TRY(check_root(group, call->root, fingerprint));
-    }
-    dl_fingerprint_set_count(fingerprint,
-                             call->outputs[call->root < 0 ? 0 : call->root].count);
-    return DL_OK;
-}
-
 dl_status
 dl_check_window(const dl_group *group, const dl_call *call, dl_fingerprint *fingerprint)
 {

@@ -24,9 +24,8 @@ dl_check_fn dl_check_all_reduce, dl_check_broadcast, dl_check_reduce, dl_check_s
 dl_check_fn dl_check_all_gather, dl_check_rooted, dl_check_reduce_scatter;
 dl_check_fn dl_check_all_to_all;
 
-/* The exchange of object headers, whose blocks are the library's own, and what ranks
- * announce of a window, whose dtype is the same on all ranks. */
-dl_check_fn dl_check_objects, dl_check_window;
+/* What ranks announce of a window, whose dtype is the same on all ranks. */
+dl_check_fn dl_check_window;
 
 /* Shared with the check of messages: checks one tensor, and describes one. */
 dl_status dl_check_tensor(const dl_group *group, const dl_tensor *tensor,

@@ -110,10 +110,6 @@ static dl_check_fn *const checks[DL_OP_TYPE_COUNT] = {
     [DL_SCATTER] = dl_check_rooted,
     [DL_REDUCE_SCATTER] = dl_check_reduce_scatter,
     [DL_ALL_TO_ALL] = dl_check_all_to_all,
-    [DL_BROADCAST_OBJECTS] = dl_check_objects,
-    [DL_ALL_GATHER_OBJECTS] = dl_check_objects,
-    [DL_GATHER_OBJECTS] = dl_check_objects,
-    [DL_SCATTER_OBJECTS] = dl_check_objects,
     [DL_WINDOW] = dl_check_window,
 };
 
@@ -202,11 +198,26 @@ carry_out_operation(operation *self)
     return status;
 }
 
+/* The forms of operations that move objects. */
+static const uint8_t object_forms[DL_OP_TYPE_COUNT] = {
+    [DL_BROADCAST] = DL_BROADCAST_OBJECTS,
+    [DL_ALL_GATHER] = DL_ALL_GATHER_OBJECTS,
+    [DL_GATHER] = DL_GATHER_OBJECTS,
+    [DL_SCATTER] = DL_SCATTER_OBJECTS,
+};
+
 static dl_status
 check_call(operation *self)
 {
-    self->context.fingerprint.op = (uint8_t)self->call->op;
-    return checks[self->call->op](self->group, self->call, &self->context.fingerprint);
+    const dl_call *call = self->call;
+    dl_fingerprint *fingerprint = &self->context.fingerprint;
+
+    fingerprint->op = (uint8_t)call->op;
+    DL_TRY(checks[call->op](self->group, call, fingerprint));
+    if (call->has_objects) {
+        fingerprint->op = object_forms[call->op];
+    }
+    return DL_OK;
 }
 
 /* Takes the turn and runs an operation that was checked, on the caller's thread. */

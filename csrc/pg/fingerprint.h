@@ -34,7 +34,7 @@ typedef enum dl_op_type {
     DL_GATHER_V = 33,
     DL_SCATTER_V = 34,
     DL_REDUCE_SCATTER_V = 35,
-    DL_BROADCAST_OBJECTS = 36, /* these four exchange object headers */
+    DL_BROADCAST_OBJECTS = 36, /* these four move blocks of objects */
     DL_ALL_GATHER_OBJECTS = 37,
     DL_GATHER_OBJECTS = 38,
     DL_SCATTER_OBJECTS = 39,
@@ -49,14 +49,6 @@ static inline bool
 dl_op_type_is_message(uint8_t op)
 {
     return op == DL_SEND || op == DL_RECV || op == DL_RECV_ANY;
-}
-
-/* Whether the operation is an exchange of headers, which are bytes of the library
- * itself, by an all_gather. */
-static inline bool
-dl_op_type_exchanges_headers(dl_op_type op)
-{
-    return (op >= DL_BROADCAST_OBJECTS && op <= DL_SCATTER_OBJECTS) || op == DL_WINDOW;
 }
 
 typedef struct dl_fingerprint {

@@ -2020,12 +2020,14 @@ def _clear_spare_memory() -> None: ...
 def _exchange_blocks(
     group: ProcessGroup, op: int, root: int, block: bytes
 ) -> tuple[bool, list[bytes]]:
-    """Sends this rank's header and stream to all others. Returns True and the streams
-    of all ranks, if all take part in the same way and the streams have room behind the
-    headers; otherwise False and the blocks of all ranks, padded with zeros."""
+    """Moves blocks of objects; the source of a scatter passes those of all ranks.
+    Returns True and the streams for this rank, if it agrees with their ranks and the
+    streams have room in the blocks; otherwise False and the blocks, padded with zeros.
+    They are of all ranks, or one block: the root's, or in a gather this rank's own."""
 
 _OBJECT_ROOM: int
 _OBJECT_TAG: int
+_GATHER_TAG: int
 _SAFE_DEPTH_LIMIT: int
 
 def _put_plain(

@@ -159,7 +159,7 @@ def unknown_shapes() -> None:
 
 def objects() -> list[str]:
     """Small objects, and such as have no room in the first exchange; and what is wrong
-    is told on all ranks."""
+    is told on all ranks that get objects."""
     rank, size = dist.get_rank(), dist.get_world_size()
     last = size - 1
     for each in ({"rank": 1.5}, ["x" * 2000], {"a": np.arange(30000.0)}):

@@ -219,7 +219,6 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
         "scatter": lambda: distlite.scatter_object_list(
             [0], [1, bad] if is_last else None, 1
         ),
-        "lengths": lambda: distlite.broadcast_object_list([1] * (rank + 1)),
         "modes": lambda: distlite.all_gather_object(none, 1, safe=is_last),
         "gather list": lambda: distlite.gather_object(1, none if is_last else None),
         "scatter list": lambda: distlite.scatter_object_list([0], None),
@@ -285,6 +284,80 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     got["other"] = failure_of(calls["other"])
     distlite.destroy_process_group()
     return got
+
+
+def mismatches(
+    rank: int, world_size: int, init_method: str, case: str, places: list[str]
+) -> list[tuple[str, str]]:
+    """Of a call that the last rank makes otherwise, and of the next one."""
+    os.environ["DISTLITE_HOST_HINT"] = places[rank]
+    init(rank, world_size, init_method)
+    is_root, is_last = rank == 0, rank == world_size - 1
+    safe = is_last and case != "lengths"
+    slots = [1] * world_size if is_root else None
+    calls = {
+        "lengths": lambda: distlite.broadcast_object_list([1] * (1 + is_last)),
+        "broadcast": lambda: distlite.broadcast_object_list([1], safe=safe),
+        "scatter": lambda: distlite.scatter_object_list([0], slots, safe=safe),
+        "gather": lambda: distlite.gather_object(1, slots, safe=safe),
+    }
+    got = [failure_of(call)[:2] for call in (calls[case], distlite.barrier)]
+    distlite.destroy_process_group()
+    return got
+
+
+def going_on(rank: int, world_size: int, init_method: str) -> Any:
+    """Ranks that wait for no object end their calls before the others begin."""
+    init(rank, world_size, init_method)
+    is_root = rank == 0
+    peers = range(1, world_size) if is_root else [0]
+    sent, own, slots = ["settings"] if is_root else [None], [None], [None] * world_size
+
+    def spread() -> None:
+        distlite.broadcast_object_list(sent)
+        distlite.scatter_object_list(own, [[i] for i in range(world_size)])
+
+    def collect() -> None:
+        distlite.gather_object({"rank": rank}, slots if is_root else None)
+
+    def signal() -> None:
+        for peer in peers:
+            distlite.send_object_list(["go on"], peer)
+
+    def await_signal() -> None:
+        for peer in peers:
+            distlite.recv_object_list([None], peer)
+
+    for step in (
+        (spread, signal, await_signal, collect)
+        if is_root
+        else (await_signal, spread, collect, signal)
+    ):
+        step()
+    distlite.destroy_process_group()
+    return sent, own, slots if is_root else None
+
+
+def failing_beside_large(
+    rank: int, world_size: int, init_method: str, places: list[str]
+) -> tuple[list[str], list[Any]]:
+    """Rank 1 fails, while data of others have no room in the blocks."""
+    os.environ["DISTLITE_HOST_HINT"] = places[rank]
+    init(rank, world_size, init_method)
+    own: Any = [np.full(LARGE, rank), "x" * LARGE]
+    slots = [None] * world_size if rank == 0 else None
+    calls = [
+        lambda: distlite.gather_object((lambda: 0) if rank == 1 else own, slots),
+        lambda: distlite.broadcast_object_list((1,) if rank == 1 else [own]),
+        lambda: distlite.scatter_object_list(
+            [] if rank == 1 else [0], [own] * world_size if rank == 0 else None
+        ),
+    ]
+    kinds = [failure_of(call)[0] for call in calls]
+    after = [None] * world_size
+    distlite.all_gather_object(after, rank)
+    distlite.destroy_process_group()
+    return kinds, after
 
 
 def message_failures(rank: int, world_size: int, init_method: str) -> dict[str, Any]:

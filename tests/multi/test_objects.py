@@ -46,11 +46,6 @@ def test_failures_are_told_on_every_rank():
         ),
         "gather": ([backend, LOCAL], "gather_object in group 0: rank 1: an"),
         "scatter": ([backend, LOCAL], "rank 1: an object of type list cann"),
-        "lengths": (
-            [backend] * 2,
-            "broadcast_object_list in group 0: ranks' lists have different lengths: "
-            "rank 0 1, rank 1 2",
-        ),
         "modes": (
             [backend] * 2,
             "all_gather_object in group 0: ranks do not agree on safe mode: it is on "
@@ -62,38 +57,26 @@ def test_failures_are_told_on_every_rank():
             "source rank must provide non-None scatter_object_input_list",
         ),
         "scatter count": ([value, backend], "the input list has 3 objects for 2 ranks"),
-        "scatter output": ([backend, value], ""),
-        "no list": ([backend, "TypeError"], "broadcast_object_list in group 0: rank 1"),
+        "scatter output": (["", value], ""),
+        "no list": (["", "TypeError"], ""),
         "no list at the source": (
             ["TypeError", backend],
             f"rank 0: `object_list` {NO_LIST} NoneType",
         ),
-        "a dict to fill": (
-            [backend, "TypeError"],
-            "broadcast_object_list in group 0: rank 1",
-        ),
+        "a dict to fill": (["", "TypeError"], ""),
         "a dict at the source": (
             ["TypeError", backend],
             f"rank 0: `object_list` {NO_LIST} dict",
         ),
-        "a tuple to fill": (
-            [backend, "TypeError"],
-            "broadcast_object_list in group 0: rank 1",
-        ),
+        "a tuple to fill": (["", "TypeError"], ""),
         "a tuple at the source": (["", ""], ""),
         "a tuple of all": (["", "TypeError"], ""),
-        "a tuple to gather": (
-            ["TypeError", backend],
-            f"rank 0: `object_gather_list` {NO_LIST} tuple",
-        ),
+        "a tuple to gather": (["TypeError", ""], ""),
         "no list to scatter": (
             ["TypeError", backend],
             f"`scatter_object_input_list` {NO_LIST} generator",
         ),
-        "no list to gather": (
-            ["TypeError", backend],
-            f"rank 0: `object_gather_list` {NO_LIST} bool",
-        ),
+        "no list to gather": (["TypeError", ""], ""),
         "an array as list": (["", ""], ""),
         "no list of all": (["", "TypeError"], ""),
         "speechless": (
@@ -115,13 +98,52 @@ def test_failures_are_told_on_every_rank():
     for kind in ("dict", "tuple"):
         problem = f"`object_list` {NO_LIST} {kind}"
         assert problem in ranks[1][f"a {kind} to fill"][1]
-    assert "rank 1: it failed" in ranks[0]["scatter output"][1]
+    for name, kind in (("a tuple", "tuple"), ("no list", "bool")):
+        problem = f"rank 0: `object_gather_list` {NO_LIST} {kind}"
+        assert problem in ranks[0][f"{name} to gather"][1]
     assert "list of size at least 1." in ranks[1]["scatter output"][1]
     assert (
         "the object from rank 0 cannot be loaded on rank 1: LookupError: not here"
         in (ranks[1]["load"][1])
     )
     assert "all_gather_object()" in ranks[0]["other"][1]
+
+
+LENGTHS = "ranks' lists have different lengths: rank 0 1, rank 2 2"
+MODES = "ranks do not agree on safe mode: it is on at rank 2, and off at rank 0"
+
+
+@pytest.mark.parametrize("places", [["here"] * 3, ["left", "left", "right"]])
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        ("lengths", LENGTHS),
+        ("broadcast", MODES),
+        ("scatter", MODES),
+        ("gather", MODES + ", 1"),
+    ],
+)
+def test_calls_that_differ_are_told_on_every_rank(case, text, places):
+    for got in run_ranks(object_ranks.mismatches, 3, case=case, places=places):
+        kind, told = next(each for each in got if each[0])
+        assert (kind, text in told) == ("DistBackendError", True), got
+
+
+def test_ranks_go_on_without_those_that_have_nothing_for_them():
+    found = run_ranks(object_ranks.going_on, 3)
+    assert [each[:2] for each in found] == [(["settings"], [[i]]) for i in range(3)]
+    assert found[0][2] == [{"rank": i} for i in range(3)]
+
+
+@pytest.mark.parametrize("places", [["here"] * 3, ["left", "left", "right"]])
+def test_a_failure_takes_none_of_the_others_with_it(places):
+    sizes = run_ranks(object_ranks.failing_beside_large, 3, places=places)
+    assert [kinds for kinds, _ in sizes] == [
+        ["DistBackendError", "", ""],
+        [LOCAL, "TypeError", "ValueError"],
+        ["", "", ""],
+    ]
+    assert all(after == [0, 1, 2] for _, after in sizes)
 
 
 @pytest.mark.parametrize("places", [["here"] * 3, ["left", "left", "right"]])

@@ -59,12 +59,13 @@ put_dtype(const dl_fingerprint *fingerprint, dl_buffer *text)
 }
 
 /* Returns the array whose shape must be equal on all ranks, or NULL if there is none:
- * uneven blocks differ, and the headers of objects are not the caller's. */
+ * uneven blocks differ, and what ranks announce of a window is not the caller's. */
 static const dl_tensor *
 shared_tensor(const dl_fingerprint *fingerprint, const dl_call *call)
 {
     switch (fingerprint->op) {
     case DL_BARRIER:
+    case DL_WINDOW:
     case DL_ALL_TO_ALL:
     case DL_ALL_GATHER_V:
     case DL_GATHER_V:
@@ -72,7 +73,7 @@ shared_tensor(const dl_fingerprint *fingerprint, const dl_call *call)
     case DL_REDUCE_SCATTER_V:
         return NULL;
     default:
-        return dl_op_type_exchanges_headers(call->op) ? NULL : &call->tensor;
+        return &call->tensor;
     }
 }
 

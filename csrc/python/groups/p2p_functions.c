@@ -335,5 +335,8 @@ dlpy_add_p2p_functions(PyObject *module)
     if (dlpy_add_functions(module, functions) < 0) {
         return -1;
     }
-    return PyModule_AddIntConstant(module, "_OBJECT_TAG", DL_OBJECT_TAG);
+    if (PyModule_AddIntConstant(module, "_OBJECT_TAG", DL_OBJECT_TAG) < 0) {
+        return -1;
+    }
+    return PyModule_AddIntConstant(module, "_GATHER_TAG", DL_GATHER_TAG);
 }

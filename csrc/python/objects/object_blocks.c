@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The first step of collectives of objects: each rank sends all others a block, which is
- * a header, and behind it the object's stream of bytes if that has room, so that small
- * objects need one exchange only.  object_call.py makes and reads headers, whose numbers
- * are little-endian. */
+ * The first step of collectives of objects, on blocks of one size: a header, and behind
+ * it the object's stream of bytes if that has room, so that small objects need one
+ * operation only, in which a rank waits only for those that have an object for it.
+ * object_call.py makes and reads headers, whose numbers are little-endian. */
 #include <string.h>
 
 #include "python/groups/group_type.h"
@@ -25,81 +25,80 @@
 #define KIND_AT 4
 #define FAILED 2
 
-/* The bytes for a stream: sending as many costs about as much as sending none.  A
- * scatter's source also has some for what it says of each rank. */
+/* The bytes for a stream: sending as many costs about as much as sending none. */
 #define ROOM 480
-#define ENTRY 16
+#define BLOCK (HEAD + ROOM)
 
-/* Blocks of so many bytes and ranks are on the stack: allocating memory takes as long as
- * the exchange. */
-#define NEAR_SIZE 4096
-#define NEAR_RANKS 16
+/* Blocks of so many ranks are on the stack: allocating memory takes as long as the
+ * exchange. */
+#define NEAR 8
 
 /* One call.  The blocks of all ranks are one behind the other. */
 typedef struct exchange {
     dl_group *group;
     dl_call call;
+    const uint8_t *own; /* header */
+    int count;          /* of the blocks that this rank holds: of all ranks, or one */
+    int index;          /* of its own block among them */
     uint8_t *memory;
-    dl_tensor *views; /* by rank */
-    uint8_t near[NEAR_SIZE];
-    dl_tensor near_views[NEAR_RANKS];
+    dl_tensor *views;
+    dl_tensor near_views[NEAR];
+    uint8_t near[NEAR * BLOCK];
 } exchange;
 
-static const dl_op_type operations[] = {DL_BROADCAST_OBJECTS, DL_ALL_GATHER_OBJECTS,
-                                        DL_GATHER_OBJECTS, DL_SCATTER_OBJECTS};
+static const dl_op_type operations[] = {DL_BROADCAST, DL_ALL_GATHER, DL_GATHER,
+                                        DL_SCATTER};
 
-/* Returns the bytes behind the header of a rank, which all ranks know. */
-static size_t
-room_of(const exchange *self, int rank)
+static bool
+gives_all(const exchange *self)
 {
-    if (self->call.op == DL_ALL_GATHER_OBJECTS || self->call.op == DL_GATHER_OBJECTS) {
-        return ROOM;
-    }
-    bool is_scatter = self->call.op == DL_SCATTER_OBJECTS;
-    size_t entries = is_scatter ? ENTRY * (size_t)dl_group_size(self->group) : 0;
-    return rank == self->call.root ? ROOM + entries : 0;
+    return self->call.op == DL_SCATTER && dl_group_rank(self->group) == self->call.root;
 }
 
-/* Makes room for the blocks, and puts this rank's own into its place. */
+/* Makes room for the blocks, and puts those that are given into their places: this
+ * rank's own, or those for all ranks. */
 static int
-make_blocks(exchange *self, dl_bytes own)
+make_blocks(exchange *self, dl_bytes given)
 {
-    int count = dl_group_size(self->group);
     int rank = dl_group_rank(self->group);
-    size_t size = 0;
+    bool is_root = rank == self->call.root && self->call.op != DL_BROADCAST;
+    bool has_all = is_root || self->call.op == DL_ALL_GATHER;
+    self->count = has_all ? dl_group_size(self->group) : 1;
+    self->index = has_all ? rank : 0;
+    size_t size = (size_t)self->count * BLOCK;
+    size_t start = gives_all(self) ? 0 : (size_t)self->index * BLOCK;
+    size_t room = gives_all(self) ? size : BLOCK;
 
-    if (own.size < HEAD || own.size > HEAD + room_of(self, rank)) {
-        PyErr_Format(PyExc_ValueError, "a block of %zu bytes", own.size);
+    if (given.size > room || given.size < HEAD + room - BLOCK) {
+        PyErr_Format(PyExc_ValueError, "blocks of %zu bytes", given.size);
         return -1;
     }
-    for (int i = 0; i < count; i++) {
-        size += HEAD + room_of(self, i);
-    }
-    bool is_near = size <= NEAR_SIZE && count <= NEAR_RANKS;
+    bool is_near = self->count <= NEAR;
     self->memory = is_near ? self->near : PyMem_Malloc(size);
-    self->views = is_near ? self->near_views : PyMem_New(dl_tensor, (size_t)count);
+    self->views =
+        is_near ? self->near_views : PyMem_New(dl_tensor, (size_t)self->count);
     if (self->memory == NULL || self->views == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    uint8_t *at = self->memory;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < self->count; i++) {
         self->views[i] = (dl_tensor){
-            .data = at,
-            .count = HEAD + room_of(self, i),
+            .data = self->memory + (size_t)i * BLOCK,
+            .count = BLOCK,
             .item_size = 1,
             .dtype = DL_UINT8,
             .ndim = 1,
             .is_contiguous = true,
             .is_writable = true,
         };
-        at += self->views[i].count;
     }
-    self->call.tensor = self->views[rank];
-    self->call.outputs = self->views;
-    memcpy(self->views[rank].data, own.data, own.size);
-    memset((uint8_t *)self->views[rank].data + own.size, 0,
-           self->views[rank].count - own.size);
+    memcpy(self->memory + start, given.data, given.size);
+    memset(self->memory + start + given.size, 0, room - given.size);
+    self->own = given.data + (gives_all(self) ? (size_t)rank * BLOCK : 0);
+    self->call.has_objects = true;
+    self->call.tensor = self->views[self->index];
+    self->call.inputs = gives_all(self) ? self->views : NULL;
+    self->call.outputs = has_all && !gives_all(self) ? self->views : NULL;
     return 0;
 }
 
@@ -115,43 +114,43 @@ run_exchange(exchange *self)
 }
 
 static uint64_t
-number_at(const exchange *self, int rank, size_t offset)
+number_at(const exchange *self, int index, size_t offset)
 {
     uint64_t number;
 
-    memcpy(&number, (const uint8_t *)self->views[rank].data + offset, sizeof number);
+    memcpy(&number, (const uint8_t *)self->views[index].data + offset, sizeof number);
     return number;
 }
 
-/* Returns whether all ranks take part in the same way, and all streams are in the
- * blocks. */
+/* Returns whether the ranks of these blocks and this one take part in the same way, and
+ * all streams are in the blocks. */
 static bool
 is_complete(const exchange *self)
 {
-    const uint8_t *own = self->call.tensor.data;
-    size_t alike = self->call.op == DL_BROADCAST_OBJECTS ? SIZE_AT : COUNT_AT;
-    bool is_complete = (own[KIND_AT] & FAILED) == 0;
+    size_t alike = self->call.op == DL_BROADCAST ? SIZE_AT : COUNT_AT;
+    bool is_complete = (self->own[KIND_AT] & FAILED) == 0;
 
-    for (int i = 0; is_complete && i < dl_group_size(self->group); i++) {
-        is_complete = memcmp(self->views[i].data, own, alike) == 0
-                      && number_at(self, i, SIZE_AT) <= room_of(self, i)
+    for (int i = 0; is_complete && i < self->count; i++) {
+        is_complete = memcmp(self->views[i].data, self->own, alike) == 0
+                      && number_at(self, i, SIZE_AT) <= ROOM
                       && number_at(self, i, PARTS_AT) == 0;
     }
     return is_complete;
 }
 
-/* Returns what has come: all blocks, or only their streams. */
+/* Returns the blocks that are for this rank, or only their streams. */
 static PyObject *
 take_all(const exchange *self, bool takes_streams)
 {
-    int count = dl_group_size(self->group);
+    int first = gives_all(self) ? self->index : 0;
+    int count = gives_all(self) ? 1 : self->count;
     PyObject *all = PyList_New(count);
 
     for (int i = 0; all != NULL && i < count; i++) {
-        dl_bytes taken = {self->views[i].data, self->views[i].count};
+        dl_bytes taken = {self->views[first + i].data, BLOCK};
         if (takes_streams) {
             taken.data += HEAD;
-            taken.size = (size_t)number_at(self, i, SIZE_AT);
+            taken.size = (size_t)number_at(self, first + i, SIZE_AT);
         }
         PyObject *bytes = dlpy_object_from(taken);
         if (bytes == NULL) {
@@ -164,11 +163,11 @@ take_all(const exchange *self, bool takes_streams)
 }
 
 static PyObject *
-finish_exchange(exchange *self, dl_bytes own, dlpy_state *state)
+finish_exchange(exchange *self, dl_bytes given, dlpy_state *state)
 {
     PyObject *result = NULL;
 
-    if (make_blocks(self, own) == 0) {
+    if (make_blocks(self, given) == 0) {
         dlpy_recorded_site_enter(state);
         dl_status status = run_exchange(self);
         bool has_all = status == DL_OK && is_complete(self);

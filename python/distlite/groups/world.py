@@ -69,7 +69,14 @@ class Numbers:
 class GroupInfo:
     """The record of a group in the world."""
 
-    __slots__ = ("backends", "bound_device", "children", "disputes", "ranks")
+    __slots__ = (
+        "backends",
+        "bound_device",
+        "children",
+        "disputes",
+        "object_calls",
+        "ranks",
+    )
 
     def __init__(
         self, backends: DeviceBackends, ranks: list[int], device_id: object = None
@@ -79,6 +86,7 @@ class GroupInfo:
         self.bound_device: str | None = None  # "cuda:0", if it was given
         self.children = Numbers()  # of its splits
         self.disputes = 0  # how often its ranks did not agree on how to shrink it
+        self.object_calls: dict[Any, Any] = {}  # kept by objects/object_call.py
         if device_id is not None:
             from .nccl import index_of
 

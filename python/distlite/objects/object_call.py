@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A call on objects: who takes part, how objects travel, and the first exchange.
 
-Each rank sends all others a header of 32 bytes, little-endian, and behind it its stream
-if that has room: four letters with the version; a byte that says how objects are
-encoded, whether only proved ranks may send pickles, and whether this rank has failed;
-three zero bytes; how many objects; the size of the stream; its parts.  The stream of a
-rank that has failed is the reason.  Collectives exchange them in C
-(csrc/python/objects/object_blocks.c).
+A rank sends a header of 32 bytes, little-endian, and behind it its stream if that has
+room: four letters with the version; a byte that says how objects are encoded, whether
+only proved ranks may send pickles, and whether this rank has failed; three zero bytes;
+how many objects; the size of the stream; its parts (for a scatter see
+object_transfer.py).  The stream of a rank that has failed is the reason.  Collectives
+move them in C (csrc/python/objects/object_blocks.c).
 
 Loading a pickle runs code that its sender chose, so the sender has to be a rank of this
 job.  A rank is proved if it runs as the same user on this host, or has proved the job's
@@ -26,6 +26,7 @@ from .._C import (
     ProcessGroup,
     _exchange_blocks,
     all_gather,
+    broadcast,
 )
 from .._environment import OBJECTS_VARIABLE, objects_setting
 from ..groups.world import info_of, is_outside, world
@@ -34,7 +35,6 @@ from .object_message import SAFE, Message, empty, failure, memory_of
 __all__ = [
     "ALL_GATHER",
     "BROADCAST",
-    "ENTRY",
     "FAILED",
     "FULL",
     "GATHER",
@@ -46,11 +46,14 @@ __all__ = [
     "Call",
     "Header",
     "begin",
+    "begin_anew",
     "block_of",
     "exchange",
+    "headers_of",
     "lengths_differ",
     "modes_differ",
     "or_first",
+    "raise_failure",
     "root_of",
     "set_safe_objects",
 ]
@@ -61,8 +64,6 @@ MESSAGE = -1
 HEAD = struct.Struct("<4sB3xQQQ")
 MAGIC = b"DLO2"
 FULL = HEAD.size + ROOM
-# What the block of a scatter's source has room for besides, for each rank.
-ENTRY = 16
 # The bits of a call's kind, and of a header's; SAFE is 1.
 FAILED, PROVED = 2, 4
 # Objects go through the CPU backend, whose ranks have proved the token.
@@ -80,13 +81,24 @@ _has_warned = False
 class Call:
     """One call on objects."""
 
-    __slots__ = ("group", "kind", "name", "op", "rank", "refusal", "root", "size")
+    __slots__ = (
+        "group",
+        "kind",
+        "name",
+        "op",
+        "rank",
+        "ranks",
+        "refusal",
+        "root",
+        "size",
+    )
 
     group: ProcessGroup
     kind: int  # SAFE, PROVED or neither
     name: str
     op: int
     rank: int
+    ranks: list[int]  # global ones, of a group of the world
     refusal: Message | None  # why this rank must not take part
     root: int  # in the group; -1: there is none
     size: int
@@ -95,9 +107,10 @@ class Call:
         """Returns the beginning of error texts."""
         return f"{self.name} in group {self.group.group_name}"
 
-    def room(self) -> int:
-        """Returns the bytes for streams in the largest block."""
-        return ROOM + ENTRY * self.size if self.op == SCATTER else ROOM
+    def hears_all(self) -> bool:
+        """Returns whether this rank gets blocks of all ranks, not only one."""
+        is_taker = self.op == GATHER and self.rank == self.root
+        return self.op == ALL_GATHER or is_taker
 
 
 def set_safe_objects(safe: bool | None, group: ProcessGroup | None = None) -> None:
@@ -127,6 +140,8 @@ def set_safe_objects(safe: bool | None, group: ProcessGroup | None = None) -> No
         [{'rank': 0}, {'rank': 1}]
     """
     where = world.require_default() if group is None else group
+    if where in world.groups:
+        world.groups[where].object_calls.clear()
     if safe is None:
         _is_safe_in.pop(where, None)
     else:
@@ -140,8 +155,31 @@ def begin(
     root: tuple[int | None, int | None] | None,
     safe: bool | None,
 ) -> Call | None:
-    """Returns the call's description; outside of the group it warns and returns None.
-    `root` is (global rank, rank in the group)."""
+    """Returns the call's description, which may be that of an earlier call and does not
+    change; outside of the group it warns and returns None.  `root` is (global rank,
+    rank in the group); without either, a collective has the default root."""
+    where: Any = world.default if group is None else group
+    info = world.groups.get(where)
+    if info is not None:
+        kept: Call | None = info.object_calls.get((name, root, safe))
+        # The list of ranks is another one after they have changed.
+        if kept is not None and kept.ranks is info.ranks:
+            return kept
+    call = begin_anew(op, name, group, root, safe)
+    if info is not None and call is not None and call.refusal is None:
+        call.ranks = info.ranks
+        info.object_calls[name, root, safe] = call
+    return call
+
+
+def begin_anew(
+    op: int,
+    name: str,
+    group: Any,
+    root: tuple[int | None, int | None] | None,
+    safe: bool | None,
+) -> Call | None:
+    """As begin(); the description is the caller's own."""
     if group is None:
         group = world.require_default()
     elif is_outside(group):
@@ -149,7 +187,7 @@ def begin(
 
         rank = world.default.rank() if world.default is not None else -1
         text = f"Running {name} on global rank {rank} which does not belong to the "
-        warnings.warn(text + "given group.", stacklevel=3)
+        warnings.warn(text + "given group.", stacklevel=4)
         return None
     elif not isinstance(group, ProcessGroup):
         info_of(group)  # raises
@@ -161,6 +199,8 @@ def begin(
     call.rank = group.rank()
     call.refusal = None
     call.size = group.size()
+    if root is not None and op != MESSAGE:
+        root = or_first(group, *root)
     call.root = -1 if root is None else root_of(call, *root)
     if safe is None and _is_safe_in:
         safe = _is_safe_in.get(group)
@@ -264,65 +304,79 @@ class Header:
         return text or "it failed; see its own error"
 
 
-def block_of(call: Call, message: Message, count: int) -> bytes:
-    """Returns this rank's header, and its stream if that has room."""
+def block_of(call: Call, message: Message, count: int, parts: int = -1) -> bytes:
+    """Returns a rank's header, and its stream if that has room.  `parts` is the
+    message's number of them, unless it is given: then the stream follows if it is not
+    0."""
     kind, stream = call.kind, message.stream
-    size, room = len(stream), call.room()
+    size = len(stream)
     if message.error is not None:
         kind |= FAILED
-        if call.op in (BROADCAST, SCATTER) and call.rank != call.root:
-            room = 0
         text = message.text.encode(errors="replace")
-        stream = text if len(text) <= room else text[: max(room - 3, 0)] + b"..."[:room]
-    elif size > room:
+        stream = text if len(text) <= ROOM else text[: ROOM - 3] + b"..."
+    elif size > ROOM or parts > 0:
         stream = b""
-    head = HEAD.pack(MAGIC, kind, count, size, len(message.parts))
+    head = HEAD.pack(
+        MAGIC, kind, count, size, len(message.parts) if parts < 0 else parts
+    )
     return b"".join((head, stream))
 
 
-def exchange(call: Call, message: Message, count: int = 1) -> tuple[bool, list[Any]]:
-    """Returns True and the streams of all ranks, if they had room in the blocks;
-    otherwise False and the headers of all ranks, which agree.
-
-    If not all ranks agree on how objects travel, and on the number in a broadcast, it
-    raises on every rank: this rank's own error, or one that names the ranks that failed
-    or differ.
-    """
-    message = call.refusal or message
-    own = block_of(call, message, count)
+def exchange(call: Call, block: bytes) -> tuple[bool, list[bytes]]:
+    """Returns True and streams, or False and blocks, as _exchange_blocks() does, for
+    which a group that is written in Python has only the public operations."""
     try:
-        is_complete, found = _exchange_blocks(call.group, call.op, call.root, own)
+        return _exchange_blocks(call.group, call.op, call.root, block)
     except NotImplementedError:
-        is_complete, found = False, exchange_arrays(call, own)
-    return is_complete, found if is_complete else headers_of(call, message, found)
+        return False, exchange_arrays(call, block)
 
 
-def exchange_arrays(call: Call, own: bytes) -> list[bytes]:
-    """Exchanges the blocks in a group that has only the operations of the public
-    functions."""
-    blocks = [empty(HEAD.size + call.room()) for _ in range(call.size)]
-    blocks[call.rank][:] = 0
-    blocks[call.rank][: len(own)] = memory_of(own)
-    all_gather(blocks, blocks[call.rank].copy(), call.group)
-    return [block.tobytes() for block in blocks]
+def exchange_arrays(call: Call, block: bytes) -> list[bytes]:
+    """Exchanges blocks as arrays."""
+    is_scatter = call.op == SCATTER
+    memory = empty(FULL * call.size if is_scatter else FULL)
+    memory[:] = 0
+    memory[: len(block)] = memory_of(block)
+    if call.op == BROADCAST or is_scatter:
+        broadcast(memory, group=call.group, group_src=call.root)
+        start = call.rank * FULL if is_scatter else 0
+        return [memory[start : start + FULL].tobytes()]
+    blocks = [empty(FULL) for _ in range(call.size)]
+    all_gather(blocks, memory, call.group)
+    return [each.tobytes() for each in (blocks if call.hears_all() else [memory])]
 
 
-def headers_of(call: Call, message: Message, blocks: list[bytes]) -> list[Header]:
-    """Reads the blocks; raises unless all ranks take part, in the same way."""
+def headers_of(
+    call: Call, message: Message, count: int, blocks: list[bytes]
+) -> list[Header]:
+    """Reads the blocks; raises unless their ranks and this one call it in the same way.
+    Ranks that do not wait for this one learn it from their next operation."""
     headers = [Header(block) for block in blocks]
+    source = call.rank if call.op == GATHER else call.root
+    ranks = range(call.size) if call.hears_all() else [source]
+    kinds = {rank: each.kind for rank, each in zip(ranks, headers, strict=True)}
+    text = modes_differ(kinds | {call.rank: call.kind})
+    has_failed = message.error is not None or headers[0].kind & FAILED
     if any(header.magic != MAGIC for header in headers):
-        raise DistBackendError(f"{call.where()}: ranks have different versions")
-    if text := modes_differ({rank: each.kind for rank, each in enumerate(headers)}):
-        raise DistBackendError(f"{call.where()}: {text}")
-    if message.error is not None:
-        raise message.error
-    for rank, header in enumerate(headers):
-        if header.kind & FAILED:
-            raise DistBackendError(f"{call.where()}: rank {rank}: {header.text()}")
-    if call.op == BROADCAST and len({header.count for header in headers}) > 1:
-        text = lengths_differ({rank: each.count for rank, each in enumerate(headers)})
+        text = "ranks have different versions"
+    elif call.op == BROADCAST and not text and not has_failed:
+        lengths = {call.root: headers[0].count, call.rank: count}
+        text = lengths_differ(lengths) if headers[0].count != count else ""
+    if text:
+        if call.op != ALL_GATHER:
+            call.group._abort(f"{call.where()}: {text}")
         raise DistBackendError(f"{call.where()}: {text}")
     return headers
+
+
+def raise_failure(call: Call, message: Message, headers: list[Header]) -> None:
+    """Raises this rank's own error, or one that names a rank that failed."""
+    if message.error is not None:
+        raise message.error
+    for i, header in enumerate(headers):
+        if header.kind & FAILED:
+            rank = i if call.hears_all() else call.root
+            raise DistBackendError(f"{call.where()}: rank {rank}: {header.text()}")
 
 
 def lengths_differ(lengths: dict[int, int]) -> str:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collectives of Python objects.
 
-Each begins with headers, by which every rank describes its objects to all others. All
-ranks come to the same conclusion, so that a failure on one rank is an error on every
-rank and none waits for data that will not come. Small objects are in the header itself;
-larger data follow, a large array directly from the sender's memory into the receiver's.
+Each begins with blocks, in which a rank describes its objects to those that take them,
+or tells them that it failed, so that none waits for data that will not come. Small
+objects are in the block itself; larger data follow, a large array directly from the
+sender's memory into the receiver's.
 
 Objects are pickled, or in safe mode encoded as data, see safe_encode.py; object_call.py
 says who may send pickles.
@@ -20,18 +20,21 @@ from .object_call import (
     ALL_GATHER,
     BROADCAST,
     GATHER,
-    ROOM,
     SCATTER,
     Call,
+    Header,
     begin,
+    block_of,
     exchange,
-    or_first,
+    headers_of,
+    raise_failure,
     set_safe_objects,
 )
 from .object_message import NOTHING, Message, failure, length_of, load, pack, said
 from .object_transfer import (
     Contents,
     all_gather_rest,
+    blocks_to_scatter,
     broadcast_rest,
     gather_rest,
     scatter_rest,
@@ -98,12 +101,12 @@ def broadcast_object_list(
 
     Raises:
         TypeError: As in every collective of objects, an object of this rank is not
-            data, in safe mode; otherwise what pickling raises. The other ranks raise
-            DistBackendError.
+            data, in safe mode; otherwise what pickling raises. The ranks that it was
+            for raise DistBackendError.
         DistBackendError: A rank failed or did not call it in time; the lists have
-            different lengths; or an object could not be sent or loaded. Every rank
-            raises it, except that an object that cannot be loaded is an error on that
-            rank only.
+            different lengths; or an object could not be sent or loaded. A source that
+            does not wait for the other ranks raises it in its next call in the group.
+            An object that cannot be loaded is an error on that rank only.
         ValueError: The source is not a member of the group.
 
     Example:
@@ -112,29 +115,20 @@ def broadcast_object_list(
         >>> settings
         [{'rate': 0.1}, 'adam']
     """
-    call = begin(
-        BROADCAST, "broadcast_object_list", group, or_first(group, src, group_src), safe
-    )
+    call = begin(BROADCAST, "broadcast_object_list", group, (src, group_src), safe)
     if call is None:
         return
     is_root = call.rank == call.root
     count, message = length_of(call, "object_list", object_list, not is_root)
     if is_root and message.error is None:
         message = pack(call, list(object_list), True)
-    stream, buffers = told(call, message, count)
+    message = call.refusal or message
+    block = block_of(call, message, count)
+    ((stream, buffers),) = collected(call, message, block, broadcast_rest, count)
     if not is_root:
         objects = loaded(call, call.root, stream, buffers)
         for i, item in enumerate(objects):
             object_list[i] = item
-
-
-def told(call: Call, message: Message, count: int = 1) -> Contents:
-    """Returns the root's stream and parts, on every other rank."""
-    is_complete, found = exchange(call, message, count)
-    if is_complete:
-        return found[call.root], NO_BUFFERS
-    contents: Contents = moved(call, broadcast_rest, message, found)
-    return contents
 
 
 def all_gather_object(
@@ -167,17 +161,33 @@ def all_gather_object(
     call = begin(ALL_GATHER, "all_gather_object", group, None, safe)
     if call is None:
         return
-    put_all(call, object_list, collected(call, all_gather_rest, pack(call, obj)))
+    put_all(call, object_list, gathered(call, pack(call, obj)))
+
+
+def gathered(call: Call, message: Message) -> list[Contents]:
+    """Returns the streams and parts of all ranks, on those that take them."""
+    message = call.refusal or message
+    rest = all_gather_rest if call.op == ALL_GATHER else gather_rest
+    return collected(call, message, block_of(call, message, 1), rest)
 
 
 def collected(
-    call: Call, rest: Callable[..., Any], message: Message
-) -> Sequence[Contents]:
-    """Returns the streams and parts of all ranks."""
-    is_complete, found = exchange(call, message)
+    call: Call,
+    message: Message,
+    block: bytes,
+    rest: Callable[..., list[Contents]],
+    count: int = 1,
+) -> list[Contents]:
+    """Returns the streams and parts that are for this rank."""
+    is_complete, found = exchange(call, block)
     if is_complete:
         return [(stream, NO_BUFFERS) for stream in found]
-    contents: list[Contents] = moved(call, rest, message, found)
+    headers = headers_of(call, message, count, found)
+    # After an all_gather all ranks know who failed, and send nothing more.
+    if call.op == ALL_GATHER:
+        raise_failure(call, message, headers)
+    contents: list[Contents] = moved(call, rest, message, headers)
+    raise_failure(call, message, headers)
     return contents
 
 
@@ -238,7 +248,7 @@ def gather_object(
 
     Raises:
         ValueError: The list is missing on the destination or given elsewhere, where the
-            other ranks raise DistBackendError; or the destination is not a member of
+            destination raises DistBackendError; or the destination is not a member of
             the group.
         IndexError: The list is too short for the ranks of the group.
 
@@ -249,13 +259,11 @@ def gather_object(
         ...     print(found)
         [{'rank': 0}, {'rank': 1}]
     """
-    root = or_first(group, dst, group_dst)
-    call = begin(GATHER, "gather_object", group, root, safe)
+    call = begin(GATHER, "gather_object", group, (dst, group_dst), safe)
     if call is None:
         return
     is_root = call.rank == call.root
-    message = gather_message(call, obj, object_gather_list, is_root)
-    got = collected(call, gather_rest, message)
+    got = gathered(call, gather_message(call, obj, object_gather_list, is_root))
     if object_gather_list is not None and is_root:
         put_all(call, object_gather_list, got)
 
@@ -294,33 +302,24 @@ def scatter_object_list(
         >>> own == [["even", "odd"][rank]]
         True
     """
-    root = or_first(group, src, group_src)
-    call = begin(SCATTER, "scatter_object_list", group, root, safe)
+    call = begin(SCATTER, "scatter_object_list", group, (src, group_src), safe)
     if call is None:
         return
     messages, problem = scatter_messages(
         call, scatter_object_output_list, scatter_object_input_list
     )
-    entries = entries_of(messages)
-    stream, buffers = told(call, pack(call, entries) if messages else problem)
-    if not messages:
-        entries = moved(call, lambda _: load(stream, buffers, call.kind))
-    (stream, _), buffers = entries[call.rank], NO_BUFFERS
-    if type(stream) is int or any([parts for _, parts in entries]):
-        stream, buffers = moved(call, scatter_rest, messages, entries)
-    output = loaded(call, call.root, stream, buffers)
-    scatter_object_output_list[0] = output
+    problem = call.refusal or problem
+    if call.rank == call.root:
+        messages = messages if problem.error is None else [problem] * call.size
+        block = blocks_to_scatter(call, messages)
+    else:
+        block = block_of(call, problem, 1)
 
+    def rest(call: Call, _: Message, headers: list[Header]) -> list[Contents]:
+        return scatter_rest(call, messages, headers)
 
-def entries_of(messages: list[Message]) -> list[tuple[Any, int]]:
-    """Returns what the source tells all ranks, see scatter_rest(): streams, if all of
-    them are small."""
-    sizes = [len(message.stream) for message in messages]
-    fits = sum(sizes) <= ROOM
-    return [
-        (bytes(message.stream) if fits else size, len(message.parts))
-        for message, size in zip(messages, sizes, strict=True)
-    ]
+    ((stream, buffers),) = collected(call, problem, block, rest)
+    scatter_object_output_list[0] = loaded(call, call.root, stream, buffers)
 
 
 def scatter_messages(

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from .. import _C
-from .._C import DistBackendError, ProcessGroup, recv, send
+from .._C import DistBackendError, ProcessGroup
 from ..groups.dispatch import global_rank
 from .object_call import (
     FAILED,
@@ -32,7 +32,8 @@ from .object_call import (
     modes_differ,
 )
 from .object_collectives import NO_BUFFERS, loaded, moved
-from .object_message import Message, empty, length_of, memory_of, pack, part_sizes
+from .object_message import length_of, memory_of, pack
+from .object_transfer import put, put_rest, take, take_rest
 
 __all__ = ["recv_object_list", "send_object_list"]
 
@@ -91,25 +92,17 @@ def send_object_list(
     message = call.refusal or message
     if message.error is None:
         message = pack(call, list(object_list), True)
-    put(call, memory_of(block_of(call, message, count)))
+    put(call, memory_of(block_of(call, message, count)), TAG)
     if message.error is not None:
         raise message.error
     if len(message.stream) > ROOM or message.parts:
-        moved(call, put_rest, message)
-
-
-def put(call: Call, memory: Any) -> None:
-    send(memory, group=call.group, tag=TAG, group_dst=call.root)
-
-
-def take(call: Call, memory: Any) -> Any:
-    recv(memory, group=call.group, tag=TAG, group_src=call.root)
-    return memory
+        moved(call, put_rest, message, TAG)
 
 
 def take_header(call: Call) -> Header:
     """Receives the sender's header; bytes that a shorter one does not have are zero."""
-    header = Header(take(call, memory_of(bytearray(FULL))).tobytes())
+    memory = take(call, memory_of(bytearray(FULL)), call.root, TAG)
+    header = Header(memory.tobytes())
     if header.magic != MAGIC:
         raise DistBackendError(
             f"{call.where()}: the message from rank {call.root} was written by another "
@@ -126,14 +119,6 @@ def check_peer(call: Call, end: str) -> None:
             f"Invalid {end} rank: {end} rank should not be the same as the rank of the "
             "current process."
         )
-
-
-def put_rest(call: Call, message: Message) -> None:
-    if len(message.stream) > ROOM:
-        put(call, memory_of(message.stream))
-    for part in message.parts:
-        if len(part):
-            put(call, memory_of(part))
 
 
 def recv_object_list(
@@ -192,7 +177,7 @@ def recv_object_list(
         raise DistBackendError(f"{call.where()}: rank {call.root}: {header.text()}")
     stream, buffers = header.stream(), NO_BUFFERS
     if stream is None or header.parts:
-        stream, buffers = moved(call, take_rest, header)
+        stream, buffers = moved(call, take_rest, header, call.root, TAG)
     if call.refusal or header.kind != call.kind or header.count != length:
         refuse_header(call, header, length)
     for i, item in enumerate(loaded(call, call.root, stream, buffers)):
@@ -208,11 +193,3 @@ def refuse_header(call: Call, header: Header, length: int) -> NoReturn:
         {call.root: header.kind, call.rank: call.kind}
     ) or lengths_differ({call.root: header.count, call.rank: length})
     raise DistBackendError(f"{call.where()}: {text}")
-
-
-def take_rest(call: Call, header: Header) -> tuple[Any, list[Any]]:
-    stream = header.stream()
-    if stream is None:
-        stream = take(call, empty(header.size))
-    sizes = part_sizes(stream, header.parts)
-    return stream, [take(call, empty(size)) if size else empty(0) for size in sizes]

@@ -8,16 +8,15 @@ from typing import Any
 
 from .._C import ProcessGroup
 from ..groups.world import is_outside
-from .object_call import ALL_GATHER, GATHER, Call, begin, or_first
+from .object_call import ALL_GATHER, GATHER, Call, begin
 from .object_collectives import (
     broadcast_object_list,
-    collected,
+    gathered,
     loaded,
     scatter_object_list,
 )
 from .object_message import pack
 from .object_p2p import recv_object_list, send_object_list
-from .object_transfer import all_gather_rest, gather_rest
 
 __all__ = [
     "all_gather_object",
@@ -77,7 +76,7 @@ def all_gather_object(
         ['worker 0', 'worker 1']
     """
     call = _begin(ALL_GATHER, "all_gather_object", group, None, safe)
-    got = collected(call, all_gather_rest, pack(call, obj))
+    got = gathered(call, pack(call, obj))
     return [loaded(call, rank, *each) for rank, each in enumerate(got)]
 
 
@@ -107,9 +106,8 @@ def gather_object(
         ...     print(found)
         [{'rank': 0}, {'rank': 1}]
     """
-    root = or_first(group, dst, group_dst)
-    call = _begin(GATHER, "gather_object", group, root, safe)
-    got = collected(call, gather_rest, pack(call, obj))
+    call = _begin(GATHER, "gather_object", group, (dst, group_dst), safe)
+    got = gathered(call, pack(call, obj))
     if call.rank != call.root:
         return None
     return [loaded(call, rank, *each) for rank, each in enumerate(got)]

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Transfer of what does not fit in the headers: first the streams, then the first part
-of each rank, the second, and so on, each in a collective of its own.
+"""Transfer of what does not fit in the blocks: first the streams, then the first part
+of each rank, the second, and so on.
 
-Every rank knows from the headers how many there will be, and makes them all.
+What the ranks know from the blocks decides how.  After an all_gather and a broadcast
+they all know the same, and move each stream and part by a collective.  So they do after
+a scatter, whose blocks say whether streams follow, of all ranks then: `parts` is 0 if
+nothing follows, otherwise one more than the most parts of a rank, and `count` is the
+parts of the rank itself.  In a gather only the destination hears of all ranks, so that
+the others send it messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from .._C import all_gather, broadcast, gather_v, scatter_v
-from .object_call import Call, Header
+from .. import _C
+from .._C import all_gather, broadcast, recv, scatter_v, send
+from .object_call import FULL, ROOM, Call, Header, block_of
 from .object_message import Message, empty, memory_of, part_sizes
 
 # The stream and the parts of one rank.
@@ -19,16 +24,23 @@ Contents = tuple[Any, list[Any]]
 
 __all__ = [
     "all_gather_rest",
+    "blocks_to_scatter",
     "broadcast_rest",
     "gather_rest",
+    "put",
+    "put_rest",
     "scatter_rest",
+    "take",
+    "take_rest",
 ]
 
 
-def broadcast_rest(call: Call, message: Message, headers: list[Header]) -> Contents:
+def broadcast_rest(
+    call: Call, message: Message, headers: list[Header]
+) -> list[Contents]:
     """Returns the root's stream and parts; nothing of use on the root itself."""
     is_root = call.rank == call.root
-    header = headers[call.root]
+    header = headers[0]
 
     def cast(own: Any, size: int) -> Any:
         memory = memory_of(own) if is_root else empty(size)
@@ -40,7 +52,8 @@ def broadcast_rest(call: Call, message: Message, headers: list[Header]) -> Conte
         stream = cast(message.stream, header.size)
     sizes = part_sizes(stream, header.parts)
     owns = message.parts if is_root else [None] * header.parts
-    return stream, [cast(own, size) for own, size in zip(owns, sizes, strict=True)]
+    parts = [cast(own, size) for own, size in zip(owns, sizes, strict=True)]
+    return [(stream, parts)]
 
 
 def all_gather_rest(
@@ -48,54 +61,26 @@ def all_gather_rest(
 ) -> list[Contents]:
     """Returns the streams and parts by rank."""
 
-    def collect(own: Any, sizes: Sequence[int]) -> list[Any]:
+    def collect(own: Any, sizes: list[int]) -> list[Any]:
         outputs = [empty(size) for size in sizes]
         all_gather(outputs, memory_of(own), call.group)
         return outputs
 
-    return _collect_all(call.rank, message, headers, collect, True)
-
-
-def gather_rest(call: Call, message: Message, headers: list[Header]) -> list[Contents]:
-    """Returns the streams and parts by rank on the root; on other ranks the result has
-    no meaning."""
-    is_root = call.rank == call.root
-
-    def collect(own: Any, sizes: Sequence[int]) -> list[Any]:
-        outputs = [empty(size) for size in sizes] if is_root else []
-        gather_v(
-            memory_of(own),
-            outputs if is_root else None,
-            group=call.group,
-            group_dst=call.root,
-        )
-        return outputs
-
-    return _collect_all(call.rank, message, headers, collect, is_root)
-
-
-def _collect_all(
-    rank: int, message: Message, headers: list[Header], collect: Any, is_taker: bool
-) -> list[Contents]:
     streams: list[Any] = [header.stream() for header in headers]
     if None in streams:
         sizes = [
             header.size if stream is None else 0
             for header, stream in zip(headers, streams, strict=True)
         ]
-        own = message.stream if sizes[rank] else b""
-        followed = collect(own, sizes)
+        followed = collect(message.stream if sizes[call.rank] else b"", sizes)
         for source, stream in enumerate(followed):
             streams[source] = stream if sizes[source] else streams[source]
-    rounds = max(header.parts for header in headers)
+    tables = [
+        part_sizes(stream, header.parts)
+        for stream, header in zip(streams, headers, strict=True)
+    ]
     parts: list[list[Any]] = [[] for _ in headers]
-    tables: list[tuple[int, ...]] = [()] * len(headers)
-    if is_taker:
-        tables = [
-            part_sizes(stream, header.parts)
-            for stream, header in zip(streams, headers, strict=True)
-        ]
-    for i in range(rounds):
+    for i in range(max(header.parts for header in headers)):
         sizes = [table[i] if i < len(table) else 0 for table in tables]
         own = message.parts[i] if i < len(message.parts) else b""
         for source, part in enumerate(collect(own, sizes)):
@@ -104,12 +89,73 @@ def _collect_all(
     return list(zip(streams, parts, strict=True))
 
 
+def gather_rest(call: Call, message: Message, headers: list[Header]) -> list[Contents]:
+    """Returns the streams and parts by rank, on the root."""
+    if call.rank != call.root:
+        put_rest(call, message, _C._GATHER_TAG)
+        return []
+    return [
+        (message.stream, [_copy(part) for part in message.parts])
+        if rank == call.rank
+        else take_rest(call, header, rank, _C._GATHER_TAG)
+        for rank, header in enumerate(headers)
+    ]
+
+
+def _copy(part: Any) -> Any:
+    copied = empty(len(part))
+    copied[:] = memory_of(part)
+    return copied
+
+
+def put(call: Call, memory: Any, tag: int) -> None:
+    """Sends to the call's root, which may be the receiver of a message."""
+    send(memory, group=call.group, tag=tag, group_dst=call.root)
+
+
+def put_rest(call: Call, message: Message, tag: int) -> None:
+    """Sends what has no room behind the header."""
+    if len(message.stream) > ROOM:
+        put(call, memory_of(message.stream), tag)
+    for part in message.parts:
+        if len(part):
+            put(call, memory_of(part), tag)
+
+
+def take(call: Call, memory: Any, rank: int, tag: int) -> Any:
+    """Receives from `rank`, and returns the memory."""
+    recv(memory, group=call.group, tag=tag, group_src=rank)
+    return memory
+
+
+def take_rest(call: Call, header: Header, rank: int, tag: int) -> Contents:
+    """Receives what has no room behind the header."""
+    stream: Any = header.stream()
+    if stream is None:
+        stream = take(call, empty(header.size), rank, tag)
+    sizes = part_sizes(stream, header.parts)
+    return stream, [
+        take(call, empty(size), rank, tag) if size else empty(0) for size in sizes
+    ]
+
+
+def blocks_to_scatter(call: Call, messages: list[Message]) -> bytes:
+    """Returns the blocks that the source of a scatter sends."""
+    parts = 1 + max(len(message.parts) for message in messages)
+    if parts == 1 and all(len(message.stream) <= ROOM for message in messages):
+        parts = 0
+    blocks = [block_of(call, each, len(each.parts), parts) for each in messages]
+    return b"".join([block.ljust(FULL, b"\0") for block in blocks])
+
+
 def scatter_rest(
-    call: Call, messages: list[Message], entries: Sequence[tuple[Any, int]]
-) -> Contents:
-    """Receives the data of this rank.  `entries` are, of each rank, its stream, or the
-    size of the stream that follows; and the number of its parts."""
-    stream, count = entries[call.rank]
+    call: Call, messages: list[Message], headers: list[Header]
+) -> list[Contents]:
+    """Returns the stream and the parts of this rank.  On the source, `messages` are
+    those for all ranks."""
+    header = headers[0]
+    if not header.parts:
+        return [(header.stream(), [])]
 
     def deal(owns: list[Any], size: int) -> Any:
         output = empty(size)
@@ -117,14 +163,13 @@ def scatter_rest(
         scatter_v(output, inputs, group=call.group, group_src=call.root)
         return output
 
-    if type(stream) is int:
-        stream = deal([message.stream for message in messages], stream)
-    sizes = part_sizes(stream, count)
+    stream = deal([message.stream for message in messages], header.size)
+    sizes = part_sizes(stream, header.count)
     buffers = []
-    for i in range(max(parts for _, parts in entries)):
+    for i in range(header.parts - 1):
         owns = [
             message.parts[i] if i < len(message.parts) else b"" for message in messages
         ]
-        part = deal(owns, sizes[i] if i < count else 0)
-        buffers += [part] if i < count else []
-    return stream, buffers
+        part = deal(owns, sizes[i] if i < header.count else 0)
+        buffers += [part] if i < header.count else []
+    return [(stream, buffers)]
