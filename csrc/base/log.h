@@ -3,9 +3,8 @@
  * Logging: one line on standard error, in one write(2) so that lines of several
  * processes do not mix: "[W1121 08:30:01.123456 distlite] text".  Any thread may log,
  * with any locks held.  TORCH_CPP_LOG_LEVEL (INFO, WARNING or ERROR; default WARNING) is
- * the lowest level that is written; INFO also writes lines marked "debug" if the debug
- * level is INFO, and those marked "trace" if it is DETAIL.  Logging leaves errno and the
- * thread's last error unchanged. */
+ * the lowest level that is written.  Logging leaves errno and the thread's last error
+ * unchanged. */
 #ifndef DISTLITE_BASE_LOG_H
 #define DISTLITE_BASE_LOG_H
 
@@ -16,31 +15,23 @@
 #include "base/status.h"
 
 typedef enum dl_log_level {
-    DL_LOG_TRACE = 0,
-    DL_LOG_DEBUG = 1,
-    DL_LOG_INFO = 2,
-    DL_LOG_WARNING = 3,
-    DL_LOG_ERROR = 4,
+    DL_LOG_INFO = 0,
+    DL_LOG_WARNING = 1,
+    DL_LOG_ERROR = 2,
 } dl_log_level;
 
 void dl_log(dl_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* A rate limit for lines that untrusted peers can cause, on threads that must not
- * block: at most one line a second, which states how many were dropped before it.  A
- * line that standard error does not accept at once is dropped as well.  Zeroed memory
- * is a new limit; a limit is not shared between threads. */
+ * block: one line a second at most, and none that standard error does not accept at
+ * once.  Zeroed memory is a new limit; a limit is not shared between threads. */
 typedef struct dl_log_limit {
     int64_t not_before;
-    uint64_t left_out;
 } dl_log_limit;
 
 void dl_log_limited(dl_log_limit *limit, dl_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* Logs how many lines were dropped, if any, and resets the limit: for when no more
- * lines will come. */
-void dl_log_limit_end(dl_log_limit *limit, dl_log_level level, const char *what);
 
 /* Returns whether a line of this level would be written; saves the work of composing
  * it. */

@@ -2103,7 +2103,8 @@ def _finish_report() -> None:
     """Waits a few seconds at most for the table of a failure to be written."""
 
 def _capture_log(fd: int, /) -> None:
-    """Sends each line of the log to a copy of this socket; -1: to standard error."""
+    """Sends each line of the log to a copy of this socket; -1, in a forked child: to
+    standard error."""
 
 def _log_warning(text: str, /) -> None:
     """Puts a line into the core's log."""

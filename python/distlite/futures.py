@@ -395,17 +395,12 @@ def _call_each(callbacks: Sequence[Callable[[Any], object]], argument: object) -
 
 
 def _report() -> None:
-    """Prints the exception that is being handled."""
+    """Logs the exception that is being handled."""
     import logging
-    import sys
-    import traceback
 
     from .tools.log_capture import say
 
-    text = "exception in a callback of a distlite Future:"
-    if not say(logging.ERROR, text, exc_info=True):
-        print(text, file=sys.stderr)
-        traceback.print_exc()
+    say(logging.ERROR, "exception in a callback of a Future:", exc_info=True)
 
 
 _thread: threading.Thread | None = None

@@ -136,7 +136,7 @@ def test_skipped_stops_say_so(outcomes):
 
 def test_the_log_tells_each_collective(outcomes):
     assert re.search(
-        r"\[rank0\]:\[I\S+ \S+ distlite - trace\] "
+        r"\[rank0\]:\[I\S+ \S+ distlite\] "
         r"all_reduce\(float32\[4\], SUM\) #1 of group \d",
         outcomes[0].output,
     )

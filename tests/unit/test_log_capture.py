@@ -84,7 +84,7 @@ def test_what_is_shown_is_chosen_by_the_variable_and_then_by_the_logger():
         "dist.TCPStore('127.0.0.1', store.port)\n"
     )
     told = said(relay, TORCH_CPP_LOG_LEVEL="INFO", TORCH_DISTRIBUTED_DEBUG="INFO")
-    assert "\nDEBUG|0|The client socket to (127.0.0.1, " in told
+    assert "\nINFO|0|The client socket to (127.0.0.1, " in told
     assert said(code.replace("NOTSET", "ERROR") + LOG) == ""
 
 
@@ -254,7 +254,7 @@ def test_a_callback_s_exception_is_a_record(caplog):
     future.set_result(1)
     flush()
     (record,) = caplog.records
-    assert record.getMessage() == "exception in a callback of a distlite Future:"
+    assert record.getMessage() == "exception in a callback of a Future:"
     assert record.levelno == logging.ERROR
     assert record.exc_info is not None and record.exc_info[0] is ZeroDivisionError
 

@@ -275,10 +275,10 @@ log_call(const dl_agreement *self, const dl_op_context *op, const dl_buffer *tex
 {
     char call[DL_STATEMENT_TEXT_SIZE];
 
-    if (dl_log_is_on(DL_LOG_TRACE)) {
+    if (dl_debug_level_get() == DL_DEBUG_DETAIL && dl_log_is_on(DL_LOG_INFO)) {
         dl_statement said = dl_statement_read(dl_buffer_bytes(text));
         dl_statement_describe(&said, call, sizeof call);
-        dl_log(DL_LOG_TRACE, "%s #%" PRIu64 " of group %s", call, op->sequence,
+        dl_log(DL_LOG_INFO, "%s #%" PRIu64 " of group %s", call, op->sequence,
                self->name);
     }
 }

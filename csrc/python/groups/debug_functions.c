@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "pg/agree/deadlock.h"
@@ -102,17 +103,16 @@ set_level_from(PyObject *Py_UNUSED(module), PyObject *text)
 }
 
 /* The writing end of a pair of sockets whose other end distlite/tools/log_capture.py
- * reads.  It is never closed, as any thread may be about to use it; dup3(2) replaces the
- * sockets behind it. */
+ * reads.  It is closed in a forked child only, as any thread may be about to use it;
+ * dup3(2) replaces the sockets behind it. */
 static atomic_int log_socket = -1;
-static atomic_bool is_log_captured;
 
 static bool
 pass_line(const char *line, size_t size)
 {
-    return atomic_load(&is_log_captured)
-           && send(atomic_load(&log_socket), line, size, MSG_DONTWAIT | MSG_NOSIGNAL)
-                  > 0;
+    int fd = atomic_load(&log_socket);
+
+    return fd >= 0 && send(fd, line, size, MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
 }
 
 static PyObject *
@@ -130,9 +130,11 @@ capture_log(PyObject *Py_UNUSED(module), PyObject *number)
         if (own < 0) {
             return PyErr_SetFromErrno(PyExc_OSError);
         }
-        atomic_store(&log_socket, own);
+    } else if (own >= 0) {
+        close(own);
+        own = -1;
     }
-    atomic_store(&is_log_captured, fd >= 0);
+    atomic_store(&log_socket, own);
     Py_RETURN_NONE;
 }
 

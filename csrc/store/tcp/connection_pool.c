@@ -362,7 +362,7 @@ dl_connection_pool_open(dl_connection_pool *pool, const dl_slot *slot,
         if (status == DL_OK || ends_call(status)) {
             return status;
         }
-        dl_log(DL_LOG_DEBUG, "The client socket to (%s, %u) uses no relay: %s",
+        dl_log(DL_LOG_INFO, "The client socket to (%s, %u) uses no relay: %s",
                pool->host, pool->port, dl_last_error()->text);
     }
     if (first == NULL && get_shortcut(pool, &shortcut) == DL_SHORTCUT_KNOWN) {
@@ -427,7 +427,7 @@ move_over(dl_connection_pool *pool, dl_connection *old, dl_deadline deadline,
         return status == DL_TIMEOUT ? dl_fail(DL_NETWORK, "%s", dl_last_error()->text)
                                     : status;
     }
-    dl_log(DL_LOG_DEBUG, "The client socket to (%s, %u) has moved to @%s.", pool->host,
+    dl_log(DL_LOG_INFO, "The client socket to (%s, %u) has moved to @%s.", pool->host,
            pool->port, shortcut.name);
     return DL_OK;
 }
@@ -449,7 +449,7 @@ dl_connection_pool_take_shortcut(dl_connection_pool *pool, dl_connection **conne
         dl_connection_pool_give(pool, old);
         return status;
     }
-    dl_log(DL_LOG_DEBUG, "The client socket to (%s, %u) stays with TCP: %s", pool->host,
+    dl_log(DL_LOG_INFO, "The client socket to (%s, %u) stays with TCP: %s", pool->host,
            pool->port, dl_last_error()->text);
     if (status != DL_TIMEOUT) {
         dl_connection_pool_forbid_shortcut(pool);

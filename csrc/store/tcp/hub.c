@@ -90,10 +90,6 @@ void
 dl_hub_fini(dl_hub *hub)
 {
     dl_journal_close(hub->journal);
-    for (size_t i = 0; i <= DL_STATUS_LAST; i++) {
-        dl_log_limit_end(&hub->refusals[i], DL_LOG_WARNING,
-                         "store server: closing connections");
-    }
     dl_output_free(hub->spare);
     dl_secret_unref(hub->secret);
     dl_replies_fini(&hub->replies);

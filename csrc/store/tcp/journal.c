@@ -412,7 +412,6 @@ dl_journal_close(dl_journal *journal)
     if (write_changes(journal) == DL_OK && journal->sync != DL_JOURNAL_NEVER) {
         (void)sync_file(journal);
     }
-    dl_log_limit_end(&journal->log, DL_LOG_WARNING, "store server: its journal");
     journal->state.table->changes = NULL;
     journal->state.replies->changes = NULL;
     free_journal(journal);

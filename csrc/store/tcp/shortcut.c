@@ -24,7 +24,7 @@ dl_shortcut_open(int listener, dl_shortcut *shortcut)
     int fd = -1;
 
     if (dl_local_service_listen(made.name, &fd) != DL_OK) {
-        dl_log(DL_LOG_DEBUG, "the store's server has no Unix socket: %s",
+        dl_log(DL_LOG_INFO, "the store's server has no Unix socket: %s",
                dl_last_error()->text);
         made = (dl_shortcut){0};
     }

@@ -226,7 +226,7 @@ join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
         if (status != DL_NETWORK && status != DL_PROTOCOL) {
             return status;
         }
-        dl_log(DL_LOG_DEBUG, "the store's server is tried again: %s",
+        dl_log(DL_LOG_INFO, "the store's server is tried again: %s",
                dl_last_error()->text);
         dl_status pause = dl_backoff_sleep(&backoff, deadline, &pool->is_closed);
         if (pause != DL_OK) {

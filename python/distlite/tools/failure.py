@@ -9,7 +9,6 @@ rank of the job on each host. Only that rank's exit waits for it.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from logging import ERROR, WARNING
 
@@ -40,7 +39,7 @@ def report(
 def _write_table(mine: Recording, recordings: Sequence[Recording]) -> None:
     job = Job([r for r in recordings if r.job == mine.job], _state_then)
     head = f"rank {mine.rank} saw an operation fail; the ranks at that moment:"
-    _tell(ERROR, f"{head}\n{table_of(job)}", mine.rank)
+    say(ERROR, f"{head}\n{table_of(job)}", mine.rank)
 
 
 def _state_then(recording: Recording) -> str:
@@ -57,17 +56,7 @@ def _dump(data: bytes, rank: int | None) -> None:
     try:
         path = dump_asked(data, rank)
     except OSError as error:
-        _tell(ERROR, f"cannot write the recording of rank {rank}: {error}", rank)
+        say(ERROR, f"cannot write the recording of rank {rank}: {error}", rank)
     else:
         if path is not None:
-            _tell(WARNING, f"wrote the recording of rank {rank} to {path}", rank)
-
-
-def _tell(level: int, text: str, rank: int | None) -> None:
-    """Writes a text to the handlers of logging or to standard error, there in one
-    piece, so that the ranks' texts do not mix."""
-    if say(level, text, rank):
-        return
-    if sys.stderr is not None:
-        sys.stderr.flush()
-    os.write(2, f"distlite: {text}\n".encode(errors="replace"))
+            say(WARNING, f"wrote the recording of rank {rank} to {path}", rank)

@@ -20,9 +20,7 @@ from .. import _C
 
 __all__ = ["capture_log"]
 
-_LINE = re.compile(
-    r"(?:\[rank(\d+)\]:)?\[([IWE])[^]]* distlite( - \w+)?\] (.*)\n", re.DOTALL
-)
+_LINE = re.compile(r"(?:\[rank(\d+)\]:)?\[([IWE])[^]]* distlite\] (.*)\n", re.DOTALL)
 _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR}
 _LONGEST = 4096  # no line of the core is longer
 _END_LIMIT = 5.0  # seconds; a handler may hang, and the process must be able to exit
@@ -43,9 +41,8 @@ class _Reader(threading.Thread):
         while data := self._lines.recv(_LONGEST):
             line = _LINE.fullmatch(data.decode(errors="backslashreplace"))
             assert line is not None, data
-            rank, letter, mark, text = line.groups()
-            level = logging.DEBUG if mark else _LEVELS[letter]
-            _record(level, text, None if rank is None else int(rank))
+            rank, letter, text = line.groups()
+            _record(_LEVELS[letter], text, None if rank is None else int(rank))
 
     def end(self) -> None:
         """Returns when handlers have received all lines; those that one keeps waiting
@@ -86,13 +83,13 @@ def capture_log(capture: bool = True) -> None:
 
 @functools.cache
 def _end_at_exit() -> None:
-    """Not by atexit, whose functions children of multiprocessing do not call."""
+    """Not by atexit, whose functions children of multiprocessing do not call.
 
-    def end() -> None:
-        _C._finish_report()  # a thread may be writing the table of a failure
-        capture_log(False)
-
-    threading._register_atexit(end)  # type: ignore[attr-defined]
+    A thread may be writing the table of a failure, which goes first: the last one that
+    is registered is called first."""
+    register = threading._register_atexit  # type: ignore[attr-defined]
+    register(capture_log, False)
+    register(_C._finish_report)
 
 
 def _forget_parent() -> None:
@@ -105,14 +102,13 @@ def _forget_parent() -> None:
 os.register_at_fork(after_in_child=_forget_parent)
 
 
-def say(
-    level: int, text: str, rank: int | None = None, *, exc_info: bool = False
-) -> bool:
-    """Makes a record; returns False if the log goes to standard error."""
-    if _reader is None:
-        return False
-    _record(level, text, rank, exc_info)
-    return True
+def say(level: int, text: str, rank: int | None = None, exc_info: bool = False) -> None:
+    """Makes a record, or writes to standard error, in one piece, so that the ranks'
+    texts do not mix. `exc_info`: also the exception that is being handled."""
+    if _reader is not None:
+        _record(level, text, rank, exc_info)
+    else:
+        _write(text, exc_info)
 
 
 def _record(level: int, text: str, rank: int | None, exc_info: bool = False) -> None:
@@ -122,5 +118,9 @@ def _record(level: int, text: str, rank: int | None, exc_info: bool = False) -> 
         logger = logging.getLogger("distlite")
         logger.log(level, text, exc_info=exc_info, extra={"rank": rank})
     except BaseException:
-        error = f"distlite: {text}\n{traceback.format_exc()}"
-        os.write(2, error.encode(errors="backslashreplace"))
+        _write(text, True)
+
+
+def _write(text: str, exc_info: bool) -> None:
+    error = traceback.format_exc() if exc_info else ""
+    os.write(2, f"distlite: {text}\n{error}".encode(errors="backslashreplace"))
