@@ -108,7 +108,7 @@ connect_patiently(dl_relay_link *link)
 }
 
 static void *
-run(void *argument)
+run_link(void *argument)
 {
     dl_relay_link *link = argument;
 
@@ -144,7 +144,7 @@ free_link(dl_relay_link *link)
 }
 
 static dl_status
-prepare(dl_relay_link *link, const char *host, const char *tls)
+prepare_link(dl_relay_link *link, const char *host, const char *tls)
 {
     dl_tls_mode mode;
 
@@ -172,9 +172,9 @@ dl_relay_link_start(dl_relay_link *link, const char *host, uint16_t port,
                             .is_wanted = true};
     pthread_mutex_init(&link->lock, NULL);
     dl_condition_init(&link->condition);
-    dl_status status = prepare(link, host, tls);
+    dl_status status = prepare_link(link, host, tls);
     if (status == DL_OK) {
-        status = dl_thread_start(&link->thread, run, link);
+        status = dl_thread_start(&link->thread, run_link, link);
     }
     if (status != DL_OK) {
         free_link(link);
