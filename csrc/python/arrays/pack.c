@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pg/group.h"
-#include "python/groups/default_group.h"
-#include "python/groups/group_type.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
@@ -222,8 +219,8 @@ dlpy_pack_guard(dlpy_guard *guard, PyObject *object)
     return 0;
 }
 
-static int
-check_list(PyObject *object)
+int
+dlpy_array_list_check(PyObject *object)
 {
     if (PyList_Check(object) || PyTuple_Check(object)) {
         return 0;
@@ -300,7 +297,8 @@ static PyObject *
 make_packs(const dlpy_state *state, PyObject *arrays, int parts, bool is_cut)
 {
     /* A tuple cannot change while the arrays' own code runs. */
-    PyObject *items = check_list(arrays) < 0 ? NULL : PySequence_Tuple(arrays);
+    PyObject *items =
+        dlpy_array_list_check(arrays) < 0 ? NULL : PySequence_Tuple(arrays);
     if (items == NULL) {
         return NULL;
     }
@@ -343,105 +341,6 @@ pack_blocks_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return make_packs(dlpy_state_of_module(module), values[0], parts, true);
 }
 
-/* Returns whether the group's operations take packs; operations written in Python do
- * not. */
-static bool
-takes_packs(dlpy_state *state, PyObject *group)
-{
-    if (PyTuple_CheckExact(group) && PyTuple_GET_SIZE(group) == 2) {
-        group = PyTuple_GET_ITEM(group, 0);
-    }
-    PyObject *used = group == Py_None ? dlpy_default_group(state) : Py_NewRef(group);
-    bool takes =
-        used != NULL && dlpy_group_check(state, used) && !dlpy_group_has_handler(used);
-    Py_XDECREF(used);
-    return takes;
-}
-
-/* Only numeric arrays are packed: opaque elements may differ in ways that a pack does
- * not record. */
-static bool
-is_packed(const dl_tensor *view, int64_t limit)
-{
-    return view->device == DL_CPU && view->dtype != DL_OPAQUE
-           && dl_tensor_size(view) < (size_t)limit;
-}
-
-static PyObject *
-new_indices(PyObject *plan)
-{
-    PyObject *indices = PyList_New(0);
-    int result = indices == NULL ? -1 : PyList_Append(plan, indices);
-
-    Py_XDECREF(indices);
-    return result < 0 ? NULL : indices;
-}
-
-static int
-append_index(PyObject *indices, Py_ssize_t index)
-{
-    PyObject *number = PyLong_FromSsize_t(index);
-    int result = number == NULL ? -1 : PyList_Append(indices, number);
-
-    Py_XDECREF(number);
-    return result;
-}
-
-/* The plan depends on sizes and dtypes only, which are the same on all ranks.
- * `open_ones` has the list of indices of each dtype's pack, borrowed from the plan. */
-static int
-plan_array(PyObject *plan, PyObject *open_ones[DL_DTYPE_COUNT], Py_ssize_t index,
-           const dl_tensor *view, bool is_in_pack)
-{
-    PyObject **open = is_in_pack ? &open_ones[view->dtype] : NULL;
-    PyObject *indices = open == NULL ? NULL : *open;
-
-    if (indices == NULL && (indices = new_indices(plan)) == NULL) {
-        return -1;
-    }
-    if (open != NULL) {
-        *open = indices;
-    }
-    return append_index(indices, index);
-}
-
-static PyObject *
-plan_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
-              PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        "_plan_packs", 3, {"arrays", "limit", "group"}};
-    PyObject *values[3];
-    dlpy_state *state = dlpy_state_of_module(module);
-    int64_t limit;
-    PyObject *open_ones[DL_DTYPE_COUNT] = {0};
-
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_int64_from(values[1], "limit", &limit) < 0
-        || check_list(values[0]) < 0) {
-        return NULL;
-    }
-    PyObject *items = PySequence_Tuple(values[0]);
-    PyObject *plan = items == NULL ? NULL : PyList_New(0);
-    bool takes = takes_packs(state, values[2]);
-    for (Py_ssize_t i = 0; plan != NULL && i < PyTuple_GET_SIZE(items); i++) {
-        dlpy_tensor tensor = {.view.dtype = DL_OPAQUE};
-        /* If the core is not called, the arrays are not converted here either. */
-        if (takes
-            && dlpy_tensor_from(PyTuple_GET_ITEM(items, i), "tensor", &tensor) < 0) {
-            Py_CLEAR(plan);
-            break;
-        }
-        bool is_in_pack = takes && is_packed(&tensor.view, limit);
-        if (plan_array(plan, open_ones, i, &tensor.view, is_in_pack) < 0) {
-            Py_CLEAR(plan);
-        }
-        dlpy_tensor_release(&tensor);
-    }
-    Py_XDECREF(items);
-    return plan;
-}
-
 /* The memory range of one array of a list. */
 typedef struct span {
     dl_extent extent;
@@ -463,7 +362,8 @@ compare_spans(const void *left, const void *right)
 static int
 add_spans(PyObject *arrays, bool is_other, span **spans, size_t *count)
 {
-    PyObject *items = check_list(arrays) < 0 ? NULL : PySequence_Tuple(arrays);
+    PyObject *items =
+        dlpy_array_list_check(arrays) < 0 ? NULL : PySequence_Tuple(arrays);
 
     if (items == NULL) {
         return -1;
@@ -497,8 +397,8 @@ find_among_themselves(const span *spans, size_t count, PyObject *found)
 
     for (size_t i = 0; i < count; i++) {
         if (farthest != NULL && spans[i].extent.first < farthest->extent.end
-            && (append_index(found, farthest->index) < 0
-                || append_index(found, spans[i].index) < 0)) {
+            && (dlpy_append_int(found, farthest->index) < 0
+                || dlpy_append_int(found, spans[i].index) < 0)) {
             return -1;
         }
         if (farthest == NULL || spans[i].extent.end > farthest->extent.end) {
@@ -519,7 +419,7 @@ find_among_others(const span *spans, size_t count, PyObject *found)
     for (size_t i = 0; result == 0 && i < count; i++) {
         dl_extent extent = spans[i].extent;
         if (!spans[i].is_other && extent.first < farthest) {
-            result = append_index(found, spans[i].index);
+            result = dlpy_append_int(found, spans[i].index);
         } else if (spans[i].is_other && extent.end > farthest) {
             farthest = extent.end;
         }
@@ -528,7 +428,7 @@ find_among_others(const span *spans, size_t count, PyObject *found)
         if (spans[i].is_other) {
             next = spans[i].extent.first;
         } else if (next < spans[i].extent.end) {
-            result = append_index(found, spans[i].index);
+            result = dlpy_append_int(found, spans[i].index);
         }
     }
     return result;
@@ -600,7 +500,6 @@ static PyMethodDef functions[] = {
     {"_pack", pack_function, METH_O, DLPY_DOC__PACK},
     DLPY_FUNCTION("_pack_blocks", pack_blocks_function, DLPY_DOC__PACK_BLOCKS),
     {"_pack_arrays", pack_arrays_function, METH_O, DLPY_DOC__PACK_ARRAYS},
-    DLPY_FUNCTION("_plan_packs", plan_function, DLPY_DOC__PLAN_PACKS),
     DLPY_FUNCTION("_find_shared", find_shared_function, DLPY_DOC__FIND_SHARED),
     {0},
 };

@@ -16,4 +16,7 @@ bool dlpy_pack_view(PyObject *object, dl_tensor *view);
 int dlpy_pack_note_write(PyObject *pack);
 int dlpy_pack_guard(dlpy_guard *guard, PyObject *pack);
 
+/* Returns 0, or -1 with a TypeError set if `object` is neither a list nor a tuple. */
+int dlpy_array_list_check(PyObject *object);
+
 #endif

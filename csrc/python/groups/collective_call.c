@@ -366,6 +366,16 @@ carry_out_call(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
     Py_RETURN_NONE;
 }
 
+PyObject *
+dlpy_collective_end_event(const dlpy_state *state, PyObject *event, PyObject *result)
+{
+    bool is_of_work = event != NULL && result != NULL
+                      && PyObject_TypeCheck(result, state->work_type)
+                      && dlpy_work_take_event(result, event);
+
+    return dlpy_event_end(event, result, is_of_work);
+}
+
 static PyObject *
 carry_out_as_event(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
                    dl_deadline deadline)
@@ -373,8 +383,8 @@ carry_out_as_event(dlpy_collective *self, dl_call *call, const dlpy_work_keep *k
     PyObject *event =
         dlpy_event_begin(self->group, dl_op_type_name((uint8_t)call->op), self->inputs);
 
-    return dlpy_event_end(self->state, event,
-                          carry_out_call(self, call, keep, deadline));
+    return dlpy_collective_end_event(self->state, event,
+                                     carry_out_call(self, call, keep, deadline));
 }
 
 PyObject *

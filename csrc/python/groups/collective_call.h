@@ -97,4 +97,10 @@ dlpy_collective_check_stream(dlpy_collective *self)
 /* Releases the call after a failure with an exception set.  Returns NULL. */
 PyObject *dlpy_collective_give_up(dlpy_collective *self);
 
+/* Ends an event (events.h) with `result`: with its operation if it is a Work, and
+ * otherwise now.  Takes the reference to `event`, which may be NULL; returns `result`,
+ * which may be NULL with an exception set. */
+PyObject *dlpy_collective_end_event(const dlpy_state *state, PyObject *event,
+                                    PyObject *result);
+
 #endif

@@ -136,7 +136,7 @@ post(dlpy_message *self)
     }
     dlpy_tensor_release(&self->tensor);
     Py_CLEAR(self->collective.group);
-    return dlpy_event_end(self->collective.state, event, result);
+    return dlpy_collective_end_event(self->collective.state, event, result);
 }
 
 /* send and recv. */
@@ -160,7 +160,7 @@ run_message(PyObject *module, const form *form, dlpy_call given)
                                            self.collective.group, source));
     }
     Py_CLEAR(self.collective.group);
-    return dlpy_event_end(self.collective.state, event, result);
+    return dlpy_event_end(event, result, false);
 }
 
 /* isend and irecv. */

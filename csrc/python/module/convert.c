@@ -381,6 +381,16 @@ dlpy_bool_from(PyObject *object, const char *what, bool *value)
 }
 
 int
+dlpy_append_int(PyObject *list, Py_ssize_t number)
+{
+    PyObject *object = PyLong_FromSsize_t(number);
+    int result = object == NULL ? -1 : PyList_Append(list, object);
+
+    Py_XDECREF(object);
+    return result;
+}
+
+int
 dlpy_forgive_attribute(void)
 {
     if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {

@@ -72,6 +72,9 @@ int dlpy_ranks_from(PyObject *sequence, const char *what, int **ranks, int *coun
  * argument. */
 int dlpy_bool_from(PyObject *object, const char *what, bool *value);
 
+/* Appends a number to a list.  Returns -1 with an exception set on failure. */
+int dlpy_append_int(PyObject *list, Py_ssize_t number);
+
 /* For a look-up that has failed: returns 0 if the attribute is missing, and clears that
  * exception; -1 with any other, which stays set. */
 int dlpy_forgive_attribute(void);

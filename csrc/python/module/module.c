@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/module/state.h"
 
+#include <stddef.h>
+
 #include "python/module/convert.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
+#include "python/record/call_site.h"
 
 static int (*const parts[])(PyObject *module) = {
     dlpy_add_call_sites,       dlpy_add_errors,
@@ -16,8 +19,9 @@ static int (*const parts[])(PyObject *module) = {
     dlpy_add_object_blocks,    dlpy_add_debug_functions,
     dlpy_add_failure_report,   dlpy_add_library_functions,
     dlpy_add_safe_codec,       dlpy_add_packs,
-    dlpy_add_reducers,         dlpy_add_window_type,
-    dlpy_add_p2p_op,           dlpy_add_relay_functions,
+    dlpy_add_pack_plan,        dlpy_add_reducers,
+    dlpy_add_window_type,      dlpy_add_p2p_op,
+    dlpy_add_relay_functions,
 };
 
 static int
@@ -49,15 +53,63 @@ static PyModuleDef_Slot module_slots[] = {
     {0, NULL},
 };
 
+/* The fields that are strong references to objects. */
+static const size_t references[] = {
+    offsetof(dlpy_state, dist_error),        offsetof(dlpy_state, backend_error),
+    offsetof(dlpy_state, network_error),     offsetof(dlpy_state, store_error),
+    offsetof(dlpy_state, queue_empty_error), offsetof(dlpy_state, store_type),
+    offsetof(dlpy_state, hash_store_type),   offsetof(dlpy_state, file_store_type),
+    offsetof(dlpy_state, prefix_store_type), offsetof(dlpy_state, tcp_store_type),
+    offsetof(dlpy_state, group_type),        offsetof(dlpy_state, default_group),
+    offsetof(dlpy_state, custom_handler),    offsetof(dlpy_state, red_op_type),
+    offsetof(dlpy_state, reduce_op_type),    offsetof(dlpy_state, make_reducer),
+    offsetof(dlpy_state, reducers),          offsetof(dlpy_state, reducer_type),
+    offsetof(dlpy_state, p2p_op_type),       offsetof(dlpy_state, pack_type),
+    offsetof(dlpy_state, work_type),         offsetof(dlpy_state, future_of_work),
+};
+
+#define REFERENCE_COUNT (sizeof references / sizeof *references)
+#define REFERENCE(state, i) (*(PyObject **)(void *)((char *)(state) + references[i]))
+
+static int
+traverse_state(PyObject *module, visitproc visit, void *arg)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+
+    for (size_t i = 0; i < REFERENCE_COUNT; i++) {
+        Py_VISIT(REFERENCE(state, i));
+    }
+    return dlpy_recorded_sites_traverse(state, visit, arg);
+}
+
+/* Also runs when initialisation failed halfway: every field may still be NULL. */
+static int
+clear_state(PyObject *module)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+
+    for (size_t i = 0; i < REFERENCE_COUNT; i++) {
+        Py_CLEAR(REFERENCE(state, i));
+    }
+    dlpy_recorded_sites_clear(state);
+    return 0;
+}
+
+static void
+free_state(void *module)
+{
+    clear_state(module);
+}
+
 PyModuleDef dlpy_module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "distlite._C",
     .m_doc = "The compiled core of distlite; its public names are those of distlite.",
     .m_size = sizeof(dlpy_state),
     .m_slots = module_slots,
-    .m_traverse = dlpy_state_traverse,
-    .m_clear = dlpy_state_clear,
-    .m_free = dlpy_state_free,
+    .m_traverse = traverse_state,
+    .m_clear = clear_state,
+    .m_free = free_state,
 };
 
 PyMODINIT_FUNC

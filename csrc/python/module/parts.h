@@ -30,6 +30,7 @@ int dlpy_add_failure_report(PyObject *module);
 int dlpy_add_library_functions(PyObject *module);
 int dlpy_add_safe_codec(PyObject *module);
 int dlpy_add_packs(PyObject *module);
+int dlpy_add_pack_plan(PyObject *module);
 int dlpy_add_window_type(PyObject *module);
 
 #endif

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/module/state.h"
 
-#include <stddef.h>
-
-#include "python/record/call_site.h"
-
 /* Needs no search: heap types know the module that created them. */
 dlpy_state *
 dlpy_state_of_class(PyTypeObject *defining_class)
@@ -54,54 +50,6 @@ void
 dlpy_state_set(PyObject **field, PyObject *object)
 {
     DLPY_STORE(*field, Py_NewRef(object));
-}
-
-/* The fields that are strong references to objects. */
-static const size_t references[] = {
-    offsetof(dlpy_state, dist_error),        offsetof(dlpy_state, backend_error),
-    offsetof(dlpy_state, network_error),     offsetof(dlpy_state, store_error),
-    offsetof(dlpy_state, queue_empty_error), offsetof(dlpy_state, store_type),
-    offsetof(dlpy_state, hash_store_type),   offsetof(dlpy_state, file_store_type),
-    offsetof(dlpy_state, prefix_store_type), offsetof(dlpy_state, tcp_store_type),
-    offsetof(dlpy_state, group_type),        offsetof(dlpy_state, default_group),
-    offsetof(dlpy_state, custom_handler),    offsetof(dlpy_state, red_op_type),
-    offsetof(dlpy_state, reduce_op_type),    offsetof(dlpy_state, make_reducer),
-    offsetof(dlpy_state, reducers),          offsetof(dlpy_state, reducer_type),
-    offsetof(dlpy_state, p2p_op_type),       offsetof(dlpy_state, pack_type),
-    offsetof(dlpy_state, work_type),         offsetof(dlpy_state, future_of_work),
-};
-
-#define REFERENCE_COUNT (sizeof references / sizeof *references)
-#define REFERENCE(state, i) (*(PyObject **)(void *)((char *)(state) + references[i]))
-
-int
-dlpy_state_traverse(PyObject *module, visitproc visit, void *arg)
-{
-    dlpy_state *state = dlpy_state_of_module(module);
-
-    for (size_t i = 0; i < REFERENCE_COUNT; i++) {
-        Py_VISIT(REFERENCE(state, i));
-    }
-    return dlpy_recorded_sites_traverse(state, visit, arg);
-}
-
-/* Also runs when initialisation failed halfway: every field may still be NULL. */
-int
-dlpy_state_clear(PyObject *module)
-{
-    dlpy_state *state = dlpy_state_of_module(module);
-
-    for (size_t i = 0; i < REFERENCE_COUNT; i++) {
-        Py_CLEAR(REFERENCE(state, i));
-    }
-    dlpy_recorded_sites_clear(state);
-    return 0;
-}
-
-void
-dlpy_state_free(void *module)
-{
-    dlpy_state_clear(module);
 }
 
 int

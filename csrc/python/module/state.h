@@ -10,7 +10,7 @@
 
 #include "python/module/free_threading.h"
 
-/* Strong references, except the last fields; state.c has a table of them. */
+/* Strong references, except the last fields; module.c has a table of them. */
 typedef struct dlpy_state {
     PyObject *dist_error;
     PyObject *backend_error;
@@ -69,10 +69,6 @@ dlpy_state *dlpy_state_of_type(PyTypeObject *type);
  * that is reloaded, the former object is kept: another thread may be using it.  Such
  * fields are read with DLPY_LOAD(). */
 void dlpy_state_set(PyObject **field, PyObject *object);
-
-int dlpy_state_traverse(PyObject *module, visitproc visit, void *arg);
-int dlpy_state_clear(PyObject *module);
-void dlpy_state_free(void *module);
 
 /* Creates a type from its spec, adds it to the module under the last part of its name
  * and stores a reference in `*slot`, a field of the state, or none if `slot` is NULL.

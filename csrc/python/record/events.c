@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/record/events.h"
 
-#include "python/work/work_type.h"
-
 static bool look_for_torch(void);
 
 bool (*dlpy_torch_profiler_check)(void) = look_for_torch;
@@ -99,7 +97,7 @@ dlpy_event_of_abort(PyObject *group, const char *reason)
 }
 
 PyObject *
-dlpy_event_end(const dlpy_state *state, PyObject *event, PyObject *result)
+dlpy_event_end(PyObject *event, PyObject *result, bool is_of_work)
 {
     PyObject *type, *value, *trace;
 
@@ -108,11 +106,9 @@ dlpy_event_end(const dlpy_state *state, PyObject *event, PyObject *result)
     }
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
-    bool is_work = result != NULL && PyObject_TypeCheck(result, state->work_type)
-                   && dlpy_work_take_event(result, event);
-    PyObject *done = is_work ? PyObject_CallMethod(event, "end_with", "O", result)
-                             : PyObject_CallMethod(event, "end", "O",
-                                                   value == NULL ? Py_None : value);
+    PyObject *done = is_of_work ? PyObject_CallMethod(event, "end_with", "O", result)
+                                : PyObject_CallMethod(event, "end", "O",
+                                                      value == NULL ? Py_None : value);
     if (done == NULL) {
         report_failure(event);
     }

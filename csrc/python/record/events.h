@@ -46,8 +46,8 @@ PyObject *dlpy_event_begin(PyObject *group, const char *operation, PyObject *inp
 void dlpy_event_of_abort(PyObject *group, const char *reason);
 
 /* Takes ownership of `event`, which may be NULL, and returns `result`, which may be
- * NULL with an exception set.  If `result` is a Work, the event ends with its
- * operation; otherwise it ends now. */
-PyObject *dlpy_event_end(const dlpy_state *state, PyObject *event, PyObject *result);
+ * NULL with an exception set.  If `is_of_work`, `result` is a Work that has taken the
+ * event, which ends with its operation; otherwise the event ends now. */
+PyObject *dlpy_event_end(PyObject *event, PyObject *result, bool is_of_work);
 
 #endif
