@@ -184,7 +184,7 @@ may_end(dl_lane *lane)
 }
 
 static void *
-make_progress(void *argument)
+run_lane_thread(void *argument)
 {
     dl_lane *lane = argument;
     bool is_lost = false;
@@ -222,7 +222,7 @@ start_locked(dl_lane *lane)
     if (atomic_load(&lane->has_thread) || lane->is_stopping) {
         return DL_OK;
     }
-    DL_TRY(dl_thread_start(&lane->thread, make_progress, lane));
+    DL_TRY(dl_thread_start(&lane->thread, run_lane_thread, lane));
     atomic_store(&lane->is_asleep, false);
     atomic_store(&lane->has_thread, true);
     return DL_OK;

@@ -31,7 +31,7 @@ try_lock(void)
 }
 
 static void
-unlock(void)
+unlock_spare(void)
 {
     atomic_flag_clear_explicit(&waiting.is_busy, memory_order_release);
 }
@@ -79,7 +79,7 @@ give_back(dl_region *region)
             self->next = waiting.first;
             waiting.first = self;
             rest = cut_excess();
-            unlock();
+            unlock_spare();
         }
     }
     free_all(rest);
@@ -106,7 +106,7 @@ take_smallest(size_t size)
     if (taken != NULL) {
         *best = taken->next;
     }
-    unlock();
+    unlock_spare();
     return taken;
 }
 
@@ -173,7 +173,7 @@ dl_spare_size(void)
         for (const spare *each = waiting.first; each != NULL; each = each->next) {
             sum += each->base.size;
         }
-        unlock();
+        unlock_spare();
     }
     return sum;
 }
@@ -184,7 +184,7 @@ dl_spare_clear(void)
     if (try_lock()) {
         spare *all = waiting.first;
         waiting.first = NULL;
-        unlock();
+        unlock_spare();
         free_all(all);
     }
 }

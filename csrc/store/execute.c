@@ -103,7 +103,7 @@ dl_table_execute(dl_table *table, const dl_store_request *request,
 }
 
 static dl_status
-put_name(void *names, dl_bytes name)
+add_listed_key(void *names, dl_bytes name)
 {
     dl_put_bytes(names, name);
     return dl_buffer_check(names);
@@ -150,7 +150,7 @@ dl_table_hold(const dl_table *table, const dl_store_request *request,
         return hold_values(table, request, held);
     case DL_OP_LIST_KEYS:
         dl_buffer_clear(reply->values);
-        return dl_table_list(table, put_name, reply->values);
+        return dl_table_list(table, add_listed_key, reply->values);
     case DL_OP_STATS:
         dl_buffer_clear(reply->values);
         dl_table_put_facts(table, reply->values);

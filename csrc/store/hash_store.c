@@ -25,7 +25,7 @@ typedef struct sleeper {
 } sleeper;
 
 static hash_store *
-lock(dl_store *store)
+lock_store(dl_store *store)
 {
     hash_store *self = (hash_store *)store;
 
@@ -38,7 +38,7 @@ lock(dl_store *store)
 
 /* Unlocks, after waking the threads whose wait the last change has ended. */
 static void
-unlock(hash_store *self)
+unlock_store(hash_store *self)
 {
     dl_waiter *waiter;
 
@@ -176,9 +176,9 @@ hash_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
             request = &set;
         }
     }
-    hash_store *self = lock(store);
+    hash_store *self = lock_store(store);
     dl_status status = execute_locked(self, request, &held, reply, deadline);
-    unlock(self);
+    unlock_store(self);
     if (status != DL_OK) {
         return fail_worded(store, status, request, deadline);
     }
@@ -199,13 +199,13 @@ hash_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
 static void
 hash_close(dl_store *store)
 {
-    hash_store *self = lock(store);
+    hash_store *self = lock_store(store);
 
     for (dl_list *node = self->sleepers.next; node != &self->sleepers;
          node = node->next) {
         pthread_cond_signal(&DL_LIST_ENTRY(node, sleeper, node)->condition);
     }
-    unlock(self);
+    unlock_store(self);
 }
 
 static void

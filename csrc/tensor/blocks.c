@@ -25,7 +25,7 @@ check_rows(const dl_tensor *whole, const int64_t *rows, int count)
 }
 
 static dl_status
-check(const dl_tensor *whole, const int64_t *rows, int count)
+check_blocks(const dl_tensor *whole, const int64_t *rows, int count)
 {
     if (whole->ndim == 0) {
         return dl_fail(DL_INVALID, "an array without dimensions has no blocks");
@@ -87,7 +87,7 @@ dl_blocks_cut(dl_blocks *blocks, const dl_tensor *whole, const int64_t *rows, in
 {
     int64_t start = 0;
 
-    DL_TRY(check(whole, rows, count));
+    DL_TRY(check_blocks(whole, rows, count));
     DL_TRY(allocate(blocks, whole, count));
     for (int i = 0; i < count; i++) {
         int64_t size = rows == NULL ? whole->shape[0] / count : rows[i];

@@ -117,7 +117,7 @@ keep_own(const dl_tensor *from, const dl_tensor *to)
 /* Sends and receives the blocks of `least` bytes or more by messages of MPI's, from array
  * to array where these are contiguous; copies this rank's own block. */
 static dl_status
-exchange(dl_mpi_backend *self, const blocks *outgoing, const blocks *incoming)
+exchange_with_all(dl_mpi_backend *self, const blocks *outgoing, const blocks *incoming)
 {
     size_t room = staging_size(self, outgoing) + staging_size(self, incoming);
     char *staging = room > 0 ? dl_mpi_stage(self, room) : NULL;
@@ -215,8 +215,8 @@ dl_mpi_all_gather(dl_mpi_backend *self, const dl_call *call)
 
     DL_TRY(dl_mpi_meet(self));
     if (size > self->piece) {
-        return exchange(self, &(blocks){&call->tensor, true, -1},
-                        &(blocks){call->outputs, false, -1});
+        return exchange_with_all(self, &(blocks){&call->tensor, true, -1},
+                                 &(blocks){call->outputs, false, -1});
     }
     return gather_in_one(self, call, size);
 }
@@ -230,8 +230,8 @@ dl_mpi_move_rooted(dl_mpi_backend *self, const dl_call *call)
     blocks all = {self->rank == call->root ? list : NULL, false, -1};
 
     DL_TRY(dl_mpi_meet(self));
-    return call->op == DL_GATHER ? exchange(self, &own, &all)
-                                 : exchange(self, &all, &own);
+    return call->op == DL_GATHER ? exchange_with_all(self, &own, &all)
+                                 : exchange_with_all(self, &all, &own);
 }
 
 /* What goes over the CPU backend in place of a block that MPI moves.  The marks tell it
@@ -340,8 +340,8 @@ exchange_announced(dl_mpi_backend *self, announced *all, const dl_call *call)
     }
     DL_TRY(dl_op_check_arrays(self->op));
     dl_blocking_begin();
-    return exchange(self, &(blocks){call->inputs, false, -1},
-                    &(blocks){call->outputs, false, -1});
+    return exchange_with_all(self, &(blocks){call->inputs, false, -1},
+                             &(blocks){call->outputs, false, -1});
 }
 
 dl_status

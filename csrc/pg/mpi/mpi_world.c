@@ -89,7 +89,7 @@ dl_mpi_world_admit(void)
 
 /* Calls MPI, so that it makes progress with what is in flight. */
 static void
-make_progress(void)
+progress_world(void)
 {
     const dl_mpi_table *mpi = state.world.mpi;
     int is_there;
@@ -108,7 +108,7 @@ run_progress(void *argument)
     while (!progress.is_stopping) {
         dl_condition_wait_until(&progress.wanted, &progress.lock, dl_now() + NAP);
         pthread_mutex_unlock(&progress.lock);
-        make_progress();
+        progress_world();
         pthread_mutex_lock(&progress.lock);
     }
     pthread_mutex_unlock(&progress.lock);

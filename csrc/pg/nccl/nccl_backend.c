@@ -38,7 +38,7 @@ typedef struct finding {
 } finding;
 
 static nccl_backend *
-self_of(dl_backend *backend)
+nccl_backend_of(dl_backend *backend)
 {
     return (nccl_backend *)(void *)backend;
 }
@@ -486,7 +486,7 @@ enqueue_entered(nccl_backend *self, const dl_batch *batch, int device, dl_work *
 static dl_status
 enqueue_batch(dl_backend *backend, const dl_batch *batch, dl_work **work)
 {
-    nccl_backend *self = self_of(backend);
+    nccl_backend *self = nccl_backend_of(backend);
     dl_arrays arrays = dl_call_arrays(batch->ops[0].call, self->size);
     int device = dl_arrays_at(&arrays, 0)->device_index;
     int previous;
@@ -502,7 +502,7 @@ enqueue_batch(dl_backend *backend, const dl_batch *batch, dl_work **work)
 static dl_status
 connect_all(dl_backend *backend, int device, dl_deadline deadline)
 {
-    nccl_backend *self = self_of(backend);
+    nccl_backend *self = nccl_backend_of(backend);
     int previous;
 
     DL_TRY(dl_nccl_watch_admit(self->watch));
@@ -561,7 +561,7 @@ static dl_status
 split_backend(dl_backend *backend, const dl_device_split_args *wanted,
               dl_deadline deadline, dl_backend *child)
 {
-    nccl_backend *self = self_of(backend);
+    nccl_backend *self = nccl_backend_of(backend);
     int previous;
 
     if (self->comm == NULL) {
@@ -572,7 +572,7 @@ split_backend(dl_backend *backend, const dl_device_split_args *wanted,
     bool is_ours = child != NULL && child->ops == backend->ops;
     DL_TRY(dl_cuda_enter(self->cuda, self->comm->device, &previous));
     dl_status status =
-        split_entered(self, wanted, deadline, is_ours ? self_of(child) : NULL);
+        split_entered(self, wanted, deadline, is_ours ? nccl_backend_of(child) : NULL);
     dl_cuda_leave(self->cuda, self->comm->device, previous);
     return status;
 }
@@ -580,13 +580,13 @@ split_backend(dl_backend *backend, const dl_device_split_args *wanted,
 static void
 abort_backend(dl_backend *backend, const dl_error *cause)
 {
-    dl_nccl_watch_fail(self_of(backend)->watch, cause);
+    dl_nccl_watch_fail(nccl_backend_of(backend)->watch, cause);
 }
 
 static void
 leave_backend(dl_backend *backend)
 {
-    dl_nccl_watch_leave(self_of(backend)->watch);
+    dl_nccl_watch_leave(nccl_backend_of(backend)->watch);
 }
 
 /* In a forked child neither the watch's thread nor the device's context exists: it
@@ -594,7 +594,7 @@ leave_backend(dl_backend *backend)
 static void
 free_backend(dl_backend *backend)
 {
-    nccl_backend *self = self_of(backend);
+    nccl_backend *self = nccl_backend_of(backend);
 
     if (self->watch != NULL && self->fork_generation == dl_fork_generation()) {
         dl_nccl_watch_free(self->watch);

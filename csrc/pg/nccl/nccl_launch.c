@@ -201,8 +201,8 @@ follow_each_other(const dl_tensor *blocks, int count)
  * match.  Bytes are sent and not elements, so that any dtype works and both sides state
  * a size in bytes. */
 static int
-exchange(const dl_nccl_launch *self, const dl_tensor *out, const dl_tensor *in,
-         int peer)
+exchange_with_peer(const dl_nccl_launch *self, const dl_tensor *out,
+                   const dl_tensor *in, int peer)
 {
     if (out != NULL && in != NULL && peer == self->rank && out->data == in->data) {
         return DL_NCCL_SUCCESS;
@@ -275,7 +275,7 @@ exchange_blocks(const dl_nccl_launch *self)
         const dl_tensor *in = call->op == DL_SCATTER                 ? own
                               : call->op == DL_ALL_TO_ALL || is_root ? &call->outputs[i]
                                                                      : NULL;
-        TRY_NCCL(exchange(self, out, in, i));
+        TRY_NCCL(exchange_with_peer(self, out, in, i));
     }
     return DL_NCCL_SUCCESS;
 }
@@ -286,7 +286,8 @@ message(const dl_nccl_launch *self)
     const dl_tensor *tensor = &self->call->tensor;
     bool is_send = self->call->op == DL_SEND;
 
-    return exchange(self, is_send ? tensor : NULL, is_send ? NULL : tensor, self->peer);
+    return exchange_with_peer(self, is_send ? tensor : NULL, is_send ? NULL : tensor,
+                              self->peer);
 }
 
 /* `to` is used on the root only. */

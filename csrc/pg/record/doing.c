@@ -44,7 +44,7 @@ open_snapshot(dl_bytes snapshot, dl_recording_header *header, dl_recording *tabl
 }
 
 static uint8_t
-state_of(const dl_plain_record *record)
+record_state_of(const dl_plain_record *record)
 {
     return dl_record_state(record->what);
 }
@@ -52,7 +52,7 @@ state_of(const dl_plain_record *record)
 static bool
 has_ended(const dl_plain_record *record)
 {
-    return state_of(record) == DL_RECORD_ENDED;
+    return record_state_of(record) == DL_RECORD_ENDED;
 }
 
 /* Returns when the operation was called or, if it has ended, when it ended. */
@@ -69,8 +69,8 @@ time_of(const dl_plain_record *record)
 static bool
 tells_more(const dl_plain_record *record, const dl_plain_record *best)
 {
-    if (state_of(best) == 0 || has_ended(record) != has_ended(best)) {
-        return state_of(best) == 0 || has_ended(best);
+    if (record_state_of(best) == 0 || has_ended(record) != has_ended(best)) {
+        return record_state_of(best) == 0 || has_ended(best);
     }
     return time_of(record) > time_of(best);
 }
@@ -136,13 +136,13 @@ dl_doing_read(dl_bytes snapshot, dl_doing *doing)
     }
     for (uint64_t i = 0; i < header.record_count; i++) {
         if (dl_row_read(&tables.records[i].version, &record, DL_ROW_WORDS(record))
-            && state_of(&record) != 0 && tells_more(&record, &best)) {
+            && record_state_of(&record) != 0 && tells_more(&record, &best)) {
             best = record;
         }
     }
     doing->pid = header.pid;
     snprintf(doing->host, sizeof doing->host, "%.63s", header.host);
-    doing->state = state_of(&best);
+    doing->state = record_state_of(&best);
     dl_plain_wait wait = find_wait(&tables, header.wait_count);
     if (wait.since != 0
         && (doing->state == 0 || has_ended(&best) || wait.since > time_of(&best))) {

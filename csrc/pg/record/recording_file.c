@@ -338,7 +338,7 @@ map_file(int folder, const char *name, size_t size)
 }
 
 static void
-put_name(char name[NAME_SIZE], const dl_recording_header *header)
+put_file_name(char name[NAME_SIZE], const dl_recording_header *header)
 {
     snprintf(name, NAME_SIZE, "%" PRIu64 "-%" PRId64 "-%" PRIu64, header->pid_namespace,
              header->pid, header->process_start);
@@ -360,7 +360,7 @@ put_folder_name(char name[NAME_SIZE], const dl_recording_header *header)
     char own[NAME_SIZE];
 
     if (header->job[0] == '\0') {
-        put_name(own, header);
+        put_file_name(own, header);
         snprintf(name, NAME_SIZE, "process-%.80s", own);
         return;
     }
@@ -403,7 +403,7 @@ create_in(dl_job_folder *folder, const char *runtime, const dl_recording_header 
     if (!enter_job(folder, runtime, header)) {
         return NULL;
     }
-    put_name(name, header);
+    put_file_name(name, header);
     void *memory = map_file(folder->fd, name, size);
     if (memory == NULL) {
         int error = errno;
@@ -463,7 +463,7 @@ dl_recording_path(const dl_job_folder *folder, const dl_recording_header *header
     if (folder->path[0] == '\0') {
         return false;
     }
-    put_name(name, header);
+    put_file_name(name, header);
     int size = snprintf(path, PATH_MAX, "%s/%s", folder->path, name);
     return size >= 0 && size < PATH_MAX;
 }
@@ -483,7 +483,7 @@ dl_recording_move(const dl_recording_header *header, dl_job_folder *folder)
     if (!enter_job(&entered, runtime, header)) {
         return;
     }
-    put_name(name, header);
+    put_file_name(name, header);
     renameat(folder->fd, name, entered.fd, name);
     dl_job_folder_leave(folder);
     *folder = entered;
@@ -606,7 +606,7 @@ dl_recordings_of_job(const dl_recording_header *header, dl_recording_visit_fn vi
     char path[PATH_MAX];
 
     put_folder_name(name, header);
-    put_name(own, header);
+    put_file_name(own, header);
     for (int i = 0; i < 3; i++) {
         int size = dl_recording_folder(i, folder)
                        ? snprintf(path, sizeof path, "%s/%s", folder, name)

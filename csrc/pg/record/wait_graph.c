@@ -118,7 +118,7 @@ add_target(target_list *list, int rank, int row)
 }
 
 static const dl_wait_state *
-state_of(const graph *self, int rank)
+wait_state_of(const graph *self, int rank)
 {
     return rank >= 0 && rank < self->size ? self->states[rank] : NULL;
 }
@@ -150,7 +150,7 @@ add_awaited(const graph *self, const dl_wait_row *row, const char *name,
 {
     int rank = row->awaited.ranks[awaited];
     bool is_passed_by = (row->awaited.unless_begun >> awaited & 1) != 0;
-    const dl_wait_state *there = state_of(self, rank);
+    const dl_wait_state *there = wait_state_of(self, rank);
 
     if (there == NULL) {
         return;
@@ -218,7 +218,7 @@ find_message_targets(const graph *self, target at, target_list *targets)
 
     for (uint32_t i = 0; i < row->awaited.count; i++) {
         int rank = row->awaited.ranks[i];
-        const dl_wait_state *there = state_of(self, rank);
+        const dl_wait_state *there = wait_state_of(self, rank);
         if (there != NULL && !is_matched(there, at.rank, row, name)) {
             add_target(targets, rank, -1);
         }
@@ -242,7 +242,7 @@ static bool
 is_late(const graph *self, const dl_wait_row *row, const char *name, uint32_t awaited)
 {
     int rank = row->awaited.ranks[awaited];
-    const dl_wait_state *there = state_of(self, rank);
+    const dl_wait_state *there = wait_state_of(self, rank);
     int group = there == NULL ? -1 : find_group(there, name);
 
     if (group < 0) {

@@ -87,7 +87,7 @@ hold_memory(PyObject *array, const dlpy_tensor *tensor, dlpy_hold *hold)
 }
 
 static void
-drop(const dlpy_hold *hold)
+drop_hold(const dlpy_hold *hold)
 {
     Py_XDECREF(hold->owner);
     dlpy_torch_drop(hold->tensor);
@@ -104,7 +104,7 @@ dlpy_guard_add(dlpy_guard *self, PyObject *array, const dlpy_tensor *tensor)
     dlpy_hold *place = found > 0 ? new_hold(self) : NULL;
 
     if (place == NULL) {
-        drop(&hold);
+        drop_hold(&hold);
         return found == 0 ? 0 : -1;
     }
     *place = hold;
@@ -126,7 +126,7 @@ dlpy_guard_clear(dlpy_guard *self)
     /* Dropping a reference may run arbitrary code, which must find the guard empty. */
     self->count = 0;
     for (int i = 0; i < count; i++) {
-        drop(hold_at(self, i));
+        drop_hold(hold_at(self, i));
     }
     PyMem_Free(self->far);
     self->far = NULL;
@@ -175,7 +175,7 @@ fail_moved(const dlpy_hold *hold)
 }
 
 static dl_status
-check(const dl_guard *guard)
+check_guard(const dl_guard *guard)
 {
     const dlpy_guard *self = (const dlpy_guard *)(const void *)guard;
 
@@ -193,6 +193,6 @@ check(const dl_guard *guard)
 const dl_guard *
 dlpy_guard_core(dlpy_guard *self)
 {
-    self->core.check = check;
+    self->core.check = check_guard;
     return self->count == 0 ? NULL : &self->core;
 }

@@ -156,7 +156,7 @@ put_shape(dl_opaque_text *text, PyObject *shape)
 
 /* Appends any str, even one with lone surrogates. */
 static int
-put_name(dl_opaque_text *text, PyObject *name)
+put_type_name(dl_opaque_text *text, PyObject *name)
 {
     PyObject *encoded = PyUnicode_AsEncodedString(name, "utf-8", "surrogatepass");
 
@@ -181,7 +181,7 @@ put_field(dl_opaque_text *text, PyObject *fields, PyObject *name)
     int result = -1;
 
     if (field != NULL && PyArg_ParseTuple(field, "On|O", &descr, &offset, &title)
-        && put_name(text, name) == 0) {
+        && put_type_name(text, name) == 0) {
         dl_opaque_put(text, ": ");
         result = put_dtype(text, descr);
         dl_opaque_put(text, " at ");

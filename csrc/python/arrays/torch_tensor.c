@@ -136,7 +136,7 @@ dlpy_torch_memory_of(dlpy_torch_handle *handle, dlpy_torch_memory *memory)
 /* Returns a function of torch, which `found` keeps for the life of the process; NULL
  * with an exception set if there is none. */
 static PyObject *
-find(PyObject **found, const char *module_name, const char *name)
+find_attribute(PyObject **found, const char *module_name, const char *name)
 {
     PyObject *function = DLPY_LOAD(*found);
 
@@ -153,7 +153,8 @@ find(PyObject **found, const char *module_name, const char *name)
 static int
 is_grad_enabled(void)
 {
-    PyObject *function = find(&kept.is_grad_enabled, "torch", "is_grad_enabled");
+    PyObject *function =
+        find_attribute(&kept.is_grad_enabled, "torch", "is_grad_enabled");
     PyObject *answer = function == NULL ? NULL : PyObject_CallNoArgs(function);
     int is_enabled = answer == NULL ? -1 : PyObject_IsTrue(answer);
 
@@ -176,8 +177,8 @@ is_tracked(PyObject *tensor)
 static int
 increment_version(PyObject *tensor)
 {
-    PyObject *function =
-        find(&kept.increment_version, "torch.autograd.graph", "increment_version");
+    PyObject *function = find_attribute(&kept.increment_version, "torch.autograd.graph",
+                                        "increment_version");
     PyObject *result = function == NULL ? NULL : PyObject_CallOneArg(function, tensor);
 
     Py_XDECREF(result);

@@ -303,7 +303,7 @@ clear_sides(dlpy_side *input, dlpy_side *output)
 }
 
 /* The arguments, group and sides of one call of a function whose arguments are lists of
- * arrays, or blocks of one array.  begin() returns 1, 0 or -1 as
+ * arrays, or blocks of one array.  begin_function() returns 1, 0 or -1 as
  * dlpy_collective_begin() does. */
 typedef struct begun_call {
     PyObject *values[DLPY_ARGUMENTS_LIMIT];
@@ -313,8 +313,8 @@ typedef struct begun_call {
 } begun_call;
 
 static int
-begin(begun_call *self, PyObject *module, const dlpy_signature *signature,
-      dlpy_call call, int group)
+begin_function(begun_call *self, PyObject *module, const dlpy_signature *signature,
+               dlpy_call call, int group)
 {
     if (dlpy_take_arguments(signature, call, self->values) < 0) {
         return -1;
@@ -363,7 +363,7 @@ all_gather_blocks(PyObject *module, const of_blocks *form, dlpy_call call)
     const dlpy_signature *signature = &form->signature;
     begun_call self;
     dl_call core = {.op = DL_ALL_GATHER};
-    int begun = begin(&self, module, signature, call, 2);
+    int begun = begin_function(&self, module, signature, call, 2);
 
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);
@@ -418,7 +418,7 @@ rooted_blocks(PyObject *module, const of_blocks *form, dlpy_call call)
     dl_call core = {.op = form->op, .is_uneven = form->is_uneven};
     bool is_gather = form->op == DL_GATHER;
     const char *list_name = signature->names[1];
-    int begun = begin(&self, module, signature, call, 3);
+    int begun = begin_function(&self, module, signature, call, 3);
 
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);
@@ -461,7 +461,7 @@ reduce_scatter_blocks(PyObject *module, const of_blocks *form, dlpy_call call)
 {
     begun_call self;
     dl_call core = {.op = DL_REDUCE_SCATTER};
-    int begun = begin(&self, module, &form->signature, call, 3);
+    int begun = begin_function(&self, module, &form->signature, call, 3);
 
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);
@@ -497,7 +497,8 @@ all_to_all_blocks(PyObject *module, const of_blocks *form, dlpy_call call)
 {
     begun_call self;
     dl_call core = {.op = DL_ALL_TO_ALL};
-    int begun = begin(&self, module, &form->signature, call, form->is_list ? 2 : 4);
+    int begun =
+        begin_function(&self, module, &form->signature, call, form->is_list ? 2 : 4);
 
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);

@@ -114,7 +114,7 @@ raise_status(const dlpy_state *state, dl_status status)
 /* Tells the members why this rank cannot join: members that do not meet have no other
  * way to learn it. */
 static void
-refuse(const dl_group_options *options, const char *reason)
+refuse_group(const dl_group_options *options, const char *reason)
 {
     (void)dl_fail(DL_NO_MEMORY, "%.1800s", reason);
     Py_BEGIN_ALLOW_THREADS
@@ -149,7 +149,7 @@ join_over(dlpy_state *state, PyObject *store, const dl_group_options *options,
     shared = dlpy_store_share(state, store);
     if (shared == NULL) {
         if (options->parent != NULL) {
-            refuse(options, "out of memory");
+            refuse_group(options, "out of memory");
         }
         return -1;
     }
@@ -219,7 +219,7 @@ group_refuse(PyObject *module, PyObject *const *args, Py_ssize_t count,
         return NULL;
     }
     options.parent_ranks = ranks;
-    refuse(&options, reason);
+    refuse_group(&options, reason);
     PyMem_Free(ranks);
     Py_RETURN_NONE;
 }

@@ -30,7 +30,7 @@ core_of(PyObject *self)
 }
 
 static dlpy_state *
-state_of(PyObject *self)
+window_module_state(PyObject *self)
 {
     return ((window_object *)self)->state;
 }
@@ -42,7 +42,7 @@ answer(PyObject *self, dl_status status)
     if (status == DL_OK) {
         Py_RETURN_NONE;
     }
-    return dlpy_raise_collective(state_of(self), status);
+    return dlpy_raise_collective(window_module_state(self), status);
 }
 
 static int
@@ -149,7 +149,9 @@ take_update(PyObject *object, PyObject *op, call *self)
                      "op must be a ReduceOp, \"replace\" or \"no_op\", not %R", op);
         return -1;
     }
-    if (dlpy_reduce_op_from(state_of(object), op, &reduction, &self->core.factor) < 0) {
+    if (dlpy_reduce_op_from(window_module_state(object), op, &reduction,
+                            &self->core.factor)
+        < 0) {
         return -1;
     }
     if (reduction == DL_FUNCTION) {
@@ -208,7 +210,7 @@ prepare_access(PyObject *object, const call *self)
         && (self->output_array == NULL
             || dlpy_guard_add(&guard, self->output_array, &self->output) == 0);
     if (is_kept) {
-        prepared = dlpy_work_prepare(state_of(object), &keep);
+        prepared = dlpy_work_prepare(window_module_state(object), &keep);
     }
     dlpy_guard_clear(&guard);
     Py_XDECREF(keep.pins);
@@ -247,7 +249,8 @@ carry_out_call(PyObject *object, call *self)
         release_call(self);
         return work;
     }
-    dlpy_gil_leave_noting(&gil, dl_tensor_size(moved) < BRIEF, state_of(object));
+    dlpy_gil_leave_noting(&gil, dl_tensor_size(moved) < BRIEF,
+                          window_module_state(object));
     dl_status status = run_call(self, self->deadline);
     status = dlpy_gil_return(&gil, status);
     release_call(self);
@@ -337,7 +340,7 @@ lock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywor
         || deadline_from(object, values[2], &deadline) < 0) {
         return NULL;
     }
-    dlpy_gil_leave_noting(&gil, true, state_of(object));
+    dlpy_gil_leave_noting(&gil, true, window_module_state(object));
     dl_status status = dl_window_lock(core_of(object), rank, is_shared, deadline);
     /* With the lock, this returns DL_INTERRUPTED only if a signal's handler has raised
      * an exception: then the caller will not give the lock back. */
@@ -367,7 +370,7 @@ unlock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keyw
         || deadline_from(object, values[1], &deadline) < 0) {
         return NULL;
     }
-    dlpy_gil_leave_noting(&gil, true, state_of(object));
+    dlpy_gil_leave_noting(&gil, true, window_module_state(object));
     dl_status status = dl_window_unlock(core_of(object), rank, deadline);
     return answer(object, dlpy_gil_return(&gil, status));
 }
@@ -396,7 +399,7 @@ flush_window(PyObject *object, PyObject *const *args, Py_ssize_t count,
             return NULL;
         }
     }
-    dlpy_gil_leave_noting(&gil, true, state_of(object));
+    dlpy_gil_leave_noting(&gil, true, window_module_state(object));
     dl_status status = dl_window_flush(core_of(object), rank, deadline);
     return answer(object, dlpy_gil_return(&gil, status));
 }
@@ -419,7 +422,7 @@ call_fence(PyObject *object, const fence_form *form, dlpy_call given)
         return NULL;
     }
     dl_window *window = core_of(object);
-    dlpy_recorded_site_enter(state_of(object));
+    dlpy_recorded_site_enter(window_module_state(object));
     Py_BEGIN_ALLOW_THREADS
     status = form->function(window, deadline);
     Py_END_ALLOW_THREADS

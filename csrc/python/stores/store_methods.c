@@ -193,8 +193,8 @@ take_arguments(PyTypeObject *defining_class, dl_store *store, dl_opcode op,
 }
 
 static PyObject *
-execute(PyTypeObject *defining_class, dl_store *store, const request_arguments *taken,
-        dl_store_reply *reply)
+execute_request(PyTypeObject *defining_class, dl_store *store,
+                const request_arguments *taken, dl_store_reply *reply)
 {
     dl_status status = dlpy_store_perform(defining_class, store, &taken->request, reply,
                                           taken->timeout);
@@ -220,7 +220,7 @@ execute_many(PyTypeObject *defining_class, dl_store *store,
     for (size_t i = 0; i < count; i++) {
         reply.values[i] = dlpy_value_buffer();
     }
-    PyObject *answer = execute(defining_class, store, taken, &reply);
+    PyObject *answer = execute_request(defining_class, store, taken, &reply);
     for (size_t i = 0; i < count; i++) {
         dl_buffer_fini(&reply.values[i]);
     }
@@ -243,7 +243,7 @@ execute_one(PyTypeObject *defining_class, dl_store *store,
     };
     dl_store_reply reply = {.values = &value};
 
-    PyObject *answer = execute(defining_class, store, taken, &reply);
+    PyObject *answer = execute_request(defining_class, store, taken, &reply);
     dl_buffer_fini(&value);
     return answer;
 }

@@ -290,7 +290,7 @@ work_dealloc(PyObject *object)
 
 /* Returns what is known without querying a device or waiting. */
 static const char *
-state_of(const dl_work *work, uint64_t sequence)
+work_state_text(const dl_work *work, uint64_t sequence)
 {
     if (dl_work_is_done(work)) {
         return work->status == DL_OK ? "completed" : "failed";
@@ -311,7 +311,7 @@ work_repr(PyObject *object)
                                     object);
     }
     uint64_t sequence = atomic_load_explicit(&work->sequence, memory_order_relaxed);
-    const char *state = state_of(work, sequence);
+    const char *state = work_state_text(work, sequence);
     if (sequence > 0) {
         PyOS_snprintf(number, sizeof number, " #%llu", (unsigned long long)sequence);
     }

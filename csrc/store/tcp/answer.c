@@ -97,7 +97,7 @@ dl_answer_lose_slot(dl_session *session)
  * sent there must not be executed any more: the client repeats them on the new
  * connection. */
 static void
-replace(dl_session *old)
+replace_session(dl_session *old)
 {
     dl_answer_leave_wait(old);
     old->slot = NULL;
@@ -125,7 +125,7 @@ welcome(dl_session *session, const dl_slot *named)
         hub->refused[DL_LIMIT_REPLIES]++; /* the client comes too late */
     }
     if (slot->session != NULL) {
-        replace(slot->session);
+        replace_session(slot->session);
     }
     slot->session = session;
     session->slot = slot;
@@ -263,7 +263,7 @@ put_values(dl_output *output, const dl_table *table, const dl_store_request *req
 }
 
 static dl_status
-put_name(void *bytes, dl_bytes name)
+put_listed_key(void *bytes, dl_bytes name)
 {
     dl_put_bytes(bytes, name);
     return DL_OK;
@@ -314,7 +314,7 @@ put_reply(dl_session *session, const dl_store_request *request,
         break;
     case DL_REPLY_NAMES:
         dl_put_i64(&output->bytes, reply->number);
-        (void)dl_table_list(table, put_name, &output->bytes);
+        (void)dl_table_list(table, put_listed_key, &output->bytes);
         break;
     case DL_REPLY_CANCELLED:
         dl_put_u8(&output->bytes, DL_WIRE_CANCELLED);
@@ -346,7 +346,8 @@ need_names(const dl_table *table, const dl_store_request *request)
 
 /* Executes the request on the table and maps the status to the wire's reply. */
 static dl_status
-execute(dl_session *session, const dl_store_request *request, dl_table_reply *reply)
+execute_at_table(dl_session *session, const dl_store_request *request,
+                 dl_table_reply *reply)
 {
     dl_status status = dl_table_execute(&session->hub->table, request, reply);
 
@@ -405,7 +406,7 @@ execute_and_keep(dl_session *session, const dl_store_request *request,
     uint64_t position = journal_position(session);
 
     DL_TRY(request->op == DL_OP_MULTI_SET ? set_many(session, request)
-                                          : execute(session, request, reply));
+                                          : execute_at_table(session, request, reply));
     if (session->slot != NULL && dl_request_kinds[request->op].is_change
         && !is_mismatch(request, reply)
         && (session->hub->journal == NULL || journal_position(session) != position)) {
@@ -459,7 +460,7 @@ execute_or_wait(dl_session *session, const dl_store_request *request)
 
 /* Answers a change that is repeated with what is known of it. */
 static dl_status
-repeat(dl_session *session, const dl_store_request *request)
+repeat_reply(dl_session *session, const dl_store_request *request)
 {
     dl_reply_slot *slot = session->slot;
     const dl_table_reply reply = {.number = slot->number, .value = slot->value};
@@ -512,7 +513,7 @@ answer_change(dl_session *session, const dl_store_request *request)
     dl_status status;
 
     if (sequence == slot->sequence && dl_replies_has_reply(slot)) {
-        status = repeat(session, request);
+        status = repeat_reply(session, request);
         if (slot->value != NULL) {
             /* A reply with a value has its record, behind that of its change.  Another
              * one here would refer to the change of somebody else. */

@@ -97,7 +97,7 @@ output_of(dl_carrier *carrier)
 }
 
 static dl_status
-check(const dl_carrier *carrier)
+check_carrier(const dl_carrier *carrier)
 {
     const dl_output *output = carrier->session->output;
 
@@ -225,11 +225,11 @@ dl_carrier_resume(dl_session *session)
     const dl_carrier *carrier = session->carrier;
 
     follow_up(channel_of(session), dl_session_resume(session));
-    return check(carrier);
+    return check_carrier(carrier);
 }
 
 static channel *
-find(const dl_carrier *carrier, uint32_t id)
+find_channel(const dl_carrier *carrier, uint32_t id)
 {
     const dl_bytes key = {(const uint8_t *)&id, sizeof id};
     dl_map_entry *node = dl_map_find(&carrier->channels, key);
@@ -244,7 +244,7 @@ open_channel(dl_carrier *carrier, uint32_t id)
         carrier->channels.count >= DL_CARRIER_CHANNELS
         || carrier->session->hub->relayed_clients >= DL_CARRIER_CHANNELS_OF_ALL;
 
-    if (is_full || find(carrier, id) != NULL) {
+    if (is_full || find_channel(carrier, id) != NULL) {
         return dl_fail(DL_PROTOCOL, "a relay opens channel %u %s", id,
                        is_full ? "beyond the limit" : "twice");
     }
@@ -276,10 +276,10 @@ grant(channel *to, uint32_t size)
 /* Serves a head, or a piece of DATA.  The channel of a frame may have ended
  * meanwhile. */
 static dl_status
-serve(dl_carrier *carrier, dl_bytes piece)
+serve_piece(dl_carrier *carrier, dl_bytes piece)
 {
     const dl_relay_head *head = &carrier->reader.head;
-    channel *to = find(carrier, head->channel);
+    channel *to = find_channel(carrier, head->channel);
 
     if (head->kind == DL_RELAY_OPEN) {
         return open_channel(carrier, head->channel);
@@ -316,10 +316,10 @@ dl_carrier_feed(dl_carrier *carrier, dl_bytes bytes)
     int taken;
 
     while ((taken = dl_relay_next(&carrier->reader, &bytes, &piece)) > 0) {
-        DL_TRY(serve(carrier, piece));
+        DL_TRY(serve_piece(carrier, piece));
     }
     if (taken < 0) {
         return dl_last_error()->status;
     }
-    return check(carrier);
+    return check_carrier(carrier);
 }

@@ -196,7 +196,7 @@ limit_size(dl_replies *replies, dl_table *table, const dl_reply_slot *kept)
 }
 
 static dl_reply_slot *
-find(const dl_replies *replies, const dl_slot *named)
+find_slot(const dl_replies *replies, const dl_slot *named)
 {
     dl_map_entry *node =
         dl_map_find(&replies->slots, (dl_bytes){named->id, sizeof named->id});
@@ -293,7 +293,7 @@ dl_replies_apply(dl_replies *replies, dl_table *table, const dl_change *change,
         return fail_malformed();
     }
     memcpy(named.id, change->key.data, sizeof named.id);
-    dl_reply_slot *slot = find(replies, &named);
+    dl_reply_slot *slot = find_slot(replies, &named);
     if (change->kind == DL_CHANGE_FORGET) {
         if (slot != NULL) {
             dl_replies_forget(replies, slot);
@@ -312,7 +312,7 @@ dl_replies_apply(dl_replies *replies, dl_table *table, const dl_change *change,
         dl_replies_lose(replies, table, slot, false);
     }
     /* The limit may have forgotten the slot itself, which was the last to be lost. */
-    if (status == DL_OK && find(replies, &named) == slot) {
+    if (status == DL_OK && find_slot(replies, &named) == slot) {
         keep_large(replies, table, slot);
     }
     return status;
@@ -322,7 +322,7 @@ dl_reply_slot *
 dl_replies_open(dl_replies *replies, dl_table *table, const dl_slot *named,
                 bool *is_remembered)
 {
-    dl_reply_slot *slot = find(replies, named);
+    dl_reply_slot *slot = find_slot(replies, named);
 
     /* The server's host has crashed, and the journal lacks the slot's last changes. */
     if (slot != NULL && slot->session == NULL && named->sequence - 1 > slot->sequence) {

@@ -40,7 +40,7 @@ struct dl_server {
 };
 
 static void
-drop(connection *client)
+drop_client(connection *client)
 {
     dl_server *server = client->server;
 
@@ -64,7 +64,7 @@ watch_client(connection *client, bool is_alive, bool is_broken)
         is_alive = server->ops->change(server->loop, &client->watch, events) == DL_OK;
     }
     if (!is_alive) {
-        drop(client);
+        drop_client(client);
     }
 }
 
@@ -191,7 +191,7 @@ end_turn(void *context)
 }
 
 static void *
-run(void *argument)
+run_server(void *argument)
 {
     dl_server *server = argument;
 
@@ -204,7 +204,7 @@ static void
 free_server(dl_server *server)
 {
     while (!dl_list_is_empty(&server->connections)) {
-        drop(DL_LIST_ENTRY(server->connections.next, connection, node));
+        drop_client(DL_LIST_ENTRY(server->connections.next, connection, node));
     }
     for (int i = 0; i < LISTENERS; i++) {
         if (server->listeners[i].watch.ready != NULL) {
@@ -239,7 +239,7 @@ prepare_hub(dl_hub *hub, const dl_server_options *options)
 
 /* `fd` may be -1: there is no such listener. */
 static dl_status
-listen_at(dl_server *server, listener *one, int fd, bool is_local)
+add_listener(dl_server *server, listener *one, int fd, bool is_local)
 {
     dl_acceptor_init(&one->acceptor, fd, is_local, &server->hub);
     if (fd < 0) {
@@ -255,7 +255,7 @@ listen_at(dl_server *server, listener *one, int fd, bool is_local)
 }
 
 static dl_status
-prepare(dl_server *server, const dl_server_options *options)
+prepare_server(dl_server *server, const dl_server_options *options)
 {
     listener *listeners = server->listeners;
     int listen_fd = listeners[0].acceptor.fd;
@@ -264,10 +264,10 @@ prepare(dl_server *server, const dl_server_options *options)
     DL_TRY(dl_shortcut_is_allowed(&has_shortcut));
     DL_TRY(prepare_hub(&server->hub, options));
     DL_TRY(server->ops->open(&server->loop));
-    DL_TRY(listen_at(server, &listeners[0], listen_fd, false));
+    DL_TRY(add_listener(server, &listeners[0], listen_fd, false));
     int unix_fd =
         has_shortcut ? dl_shortcut_open(listen_fd, &server->hub.shortcut) : -1;
-    return listen_at(server, &listeners[1], unix_fd, true);
+    return add_listener(server, &listeners[1], unix_fd, true);
 }
 
 dl_status
@@ -288,9 +288,9 @@ dl_server_start(const dl_loop_ops *kind, int listen_fd,
     server->pause = dl_deadline_after(-1);
     dl_list_init(&server->connections);
     dl_hub_init(&server->hub);
-    dl_status status = prepare(server, options);
+    dl_status status = prepare_server(server, options);
     if (status == DL_OK) {
-        status = dl_thread_start(&server->thread, run, server);
+        status = dl_thread_start(&server->thread, run_server, server);
     }
     if (status != DL_OK) {
         free_server(server);

@@ -214,7 +214,7 @@ fail_needless(void)
 /* Returns the status of a request that cannot be decoded and begins with the byte
  * `first`, after putting it as the reply if the request is checked. */
 static dl_status
-refuse(dl_session *session, const dl_store_request *request, uint8_t first)
+refuse_request(dl_session *session, const dl_store_request *request, uint8_t first)
 {
     if (first == DL_PROOF_CHALLENGE && session->hub->secret == NULL) {
         (void)fail_needless();
@@ -303,7 +303,7 @@ serve_requests(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
                              : dl_wire_take_request(cursor, *bytes, &request);
         if (taken < 0) {
             return is_proof ? dl_last_error()->status
-                            : refuse(session, &request, bytes->data[0]);
+                            : refuse_request(session, &request, bytes->data[0]);
         }
         if (taken == 0) {
             return DL_OK;

@@ -90,7 +90,7 @@ dl_p2p_fail_stopped(const dl_message *self)
 }
 
 static dl_status
-fail_late(const dl_message *self)
+fail_late_message(const dl_message *self)
 {
     char text[TEXT_SIZE];
     const char *why = "the message did not arrive completely";
@@ -254,7 +254,7 @@ dl_p2p_end_if_failed(dl_message *self)
     if (missing >= 0) {
         dl_p2p_end(self, fail_gone(self, missing));
     } else if (dl_deadline_passed(self->deadline)) {
-        dl_p2p_give_up(self, fail_late(self));
+        dl_p2p_give_up(self, fail_late_message(self));
     }
 }
 

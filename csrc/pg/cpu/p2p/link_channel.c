@@ -7,7 +7,7 @@
 #include "pg/cpu/peer.h"
 
 static dl_link_channel *
-self_of(dl_channel *channel)
+link_channel_of(dl_channel *channel)
 {
     return (dl_link_channel *)(void *)channel;
 }
@@ -65,7 +65,7 @@ flush_output(dl_link_channel *self)
 static uint8_t *
 reserve(dl_channel *channel, size_t size)
 {
-    dl_link_channel *self = self_of(channel);
+    dl_link_channel *self = link_channel_of(channel);
     size_t span = DL_HEAD_SIZE + size;
 
     if (self->is_lost) {
@@ -82,7 +82,7 @@ reserve(dl_channel *channel, size_t size)
 static void
 publish(dl_channel *channel, const dl_frame *frame)
 {
-    dl_link_channel *self = self_of(channel);
+    dl_link_channel *self = link_channel_of(channel);
 
     dl_head_put(self->out.data + self->out.end, &(dl_head){
                                                     .kind = DL_HEAD_MESSAGE,
@@ -162,7 +162,7 @@ decode_head(dl_link_channel *self, const dl_head *head, const uint8_t *contents)
 static bool
 peek(dl_channel *channel, dl_received *received)
 {
-    dl_link_channel *self = self_of(channel);
+    dl_link_channel *self = link_channel_of(channel);
     const uint8_t *bytes = self->in.data + self->in.start;
     size_t ready = self->in.end - self->in.start;
     dl_head head;
@@ -186,7 +186,7 @@ peek(dl_channel *channel, dl_received *received)
 static void
 release_channel(dl_channel *channel)
 {
-    dl_link_channel *self = self_of(channel);
+    dl_link_channel *self = link_channel_of(channel);
 
     self->in.start += self->span;
 }

@@ -483,7 +483,7 @@ run_step(progress_thread *self)
 }
 
 static void *
-make_progress(void *argument)
+run_progress_thread(void *argument)
 {
     progress_thread *self = argument;
 
@@ -507,7 +507,7 @@ start_thread(dl_p2p *engine)
     self->engine = engine;
     self->was_wanted = true;
     dl_condition_init(&self->wanted);
-    dl_status status = dl_thread_start(&self->thread, make_progress, self);
+    dl_status status = dl_thread_start(&self->thread, run_progress_thread, self);
     if (status != DL_OK) {
         pthread_cond_destroy(&self->wanted);
         free(self);

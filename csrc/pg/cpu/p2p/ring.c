@@ -237,7 +237,7 @@ dl_doorbell_ring(dl_doorbell *bell)
 }
 
 static dl_ring_channel *
-self_of(dl_channel *channel)
+ring_channel_of(dl_channel *channel)
 {
     return (dl_ring_channel *)(void *)channel;
 }
@@ -245,14 +245,14 @@ self_of(dl_channel *channel)
 static uint8_t *
 reserve(dl_channel *channel, size_t size)
 {
-    return dl_ring_reserve(&self_of(channel)->out, size);
+    return dl_ring_reserve(&ring_channel_of(channel)->out, size);
 }
 
 /* No system call is made for a peer that is awake. */
 static void
 publish(dl_channel *channel, const dl_frame *frame)
 {
-    dl_ring_channel *self = self_of(channel);
+    dl_ring_channel *self = ring_channel_of(channel);
 
     dl_ring_publish(&self->out, frame);
     if (atomic_load(&self->bell->sleepers) != 0) {
@@ -263,7 +263,7 @@ publish(dl_channel *channel, const dl_frame *frame)
 static bool
 peek(dl_channel *channel, dl_received *received)
 {
-    const dl_ring *in = &self_of(channel)->in;
+    const dl_ring *in = &ring_channel_of(channel)->in;
     const dl_frame *frame = dl_ring_peek(in);
 
     if (frame == NULL) {
@@ -276,7 +276,7 @@ peek(dl_channel *channel, dl_received *received)
 static void
 release_ring(dl_channel *channel)
 {
-    dl_ring_channel *self = self_of(channel);
+    dl_ring_channel *self = ring_channel_of(channel);
 
     if (dl_ring_release(&self->in)) {
         dl_doorbell_ring(self->bell);

@@ -54,7 +54,7 @@ find_locked(const dl_address *at)
 }
 
 static bool
-listen_at(const dl_address *at, int *fd)
+listen_for_life(const dl_address *at, int *fd)
 {
     if (!dl_socket_open(at->socket.any.sa_family, fd)) {
         return false;
@@ -83,7 +83,7 @@ dl_life_port_open(const dl_address *address)
 
     pthread_mutex_lock(&table.lock);
     life_port *found = find_locked(&at);
-    if (found != NULL && (found->users > 0 || listen_at(&at, &found->fd))) {
+    if (found != NULL && (found->users > 0 || listen_for_life(&at, &found->fd))) {
         found->address = at;
         found->users++;
         port = dl_socket_port(found->fd);

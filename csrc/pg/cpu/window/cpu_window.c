@@ -44,7 +44,7 @@ typedef struct handle {
 _Static_assert(sizeof(handle) <= DL_WINDOW_HANDLE_SIZE, "a handle holds the place");
 
 static part *
-self_of(dl_window_part *base)
+cpu_part_of(dl_window_part *base)
 {
     return (part *)(void *)base;
 }
@@ -76,7 +76,7 @@ release_locks(part *self)
 static void
 end_part(dl_window_part *base)
 {
-    part *self = self_of(base);
+    part *self = cpu_part_of(base);
     dl_window_head *head = self->targets[self->ranks.rank].memory.head;
 
     if (is_inherited(self)) {
@@ -91,7 +91,7 @@ end_part(dl_window_part *base)
 static void
 free_part(dl_window_part *base)
 {
-    part *self = self_of(base);
+    part *self = cpu_part_of(base);
 
     if (self->served.number != 0) {
         dl_window_server_remove(self->server, &self->served);
@@ -150,7 +150,7 @@ map_memory(part *self, int rank, const handle *place, uint64_t size)
 static dl_status
 join_parts(dl_window_part *base, const uint8_t *handles, const uint64_t *sizes)
 {
-    part *self = self_of(base);
+    part *self = cpu_part_of(base);
 
     for (int rank = 0; rank < self->ranks.size; rank++) {
         handle place;
@@ -167,7 +167,7 @@ join_parts(dl_window_part *base, const uint8_t *handles, const uint64_t *sizes)
 static dl_status
 access_memory(dl_window_part *base, const dl_access *access, dl_deadline deadline)
 {
-    part *self = self_of(base);
+    part *self = cpu_part_of(base);
     target *there = &self->targets[access->rank];
 
     return there->memory.head == NULL
@@ -182,7 +182,7 @@ access_memory(dl_window_part *base, const dl_access *access, dl_deadline deadlin
 static dl_status
 unlock_rank(dl_window_part *base, int rank, dl_deadline deadline)
 {
-    part *self = self_of(base);
+    part *self = cpu_part_of(base);
     target *there = &self->targets[rank];
 
     if (there->memory.head != NULL) {
@@ -204,7 +204,7 @@ unlock_rank(dl_window_part *base, int rank, dl_deadline deadline)
 static dl_status
 lock_rank(dl_window_part *base, int rank, bool is_shared, dl_deadline deadline)
 {
-    part *self = self_of(base);
+    part *self = cpu_part_of(base);
     target *there = &self->targets[rank];
 
     if (there->memory.head == NULL) {
@@ -233,7 +233,7 @@ flush_one(part *self, int rank, bool is_only, dl_deadline deadline)
 static dl_status
 flush_ranks(dl_window_part *base, int rank, dl_deadline deadline)
 {
-    part *self = self_of(base);
+    part *self = cpu_part_of(base);
     int first = rank < 0 ? 0 : rank;
     int last = rank < 0 ? self->ranks.size - 1 : rank;
 

@@ -100,7 +100,8 @@ carry_out_access(dl_window_session *self, const dl_window_served *window,
 
 /* Fails with what an earlier request without an answer has failed with. */
 static dl_status
-fail_late(dl_window_session *self, const dl_window_served *window, const dl_head *head)
+fail_late_request(dl_window_session *self, const dl_window_served *window,
+                  const dl_head *head)
 {
     dl_error error = self->late;
 
@@ -116,7 +117,7 @@ carry_out_request(dl_window_session *self, const dl_window_served *window,
                   const dl_head *head, const uint8_t *payload)
 {
     if (self->late.status != DL_OK && dl_window_frame_is_answered(head->detail)) {
-        return fail_late(self, window, head);
+        return fail_late_request(self, window, head);
     }
     switch (head->detail) {
     case DL_WINDOW_LOCK:
