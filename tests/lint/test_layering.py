@@ -108,15 +108,9 @@ def circles(sources: list[Source]) -> list[list[str]]:
 
 
 def _is_forbidden(circle: tuple[str, ...]) -> bool:
-    folders = {_folder_of(module) for module in circle}
+    folders = {module.rsplit("/", 1)[0] for module in circle}
     inner = {module.split("/")[0] for module in circle} & WITHOUT_CIRCLES
     return len(circle) > 1 and (len(folders) > 1 or bool(inner))
-
-
-def _folder_of(module: str) -> str:
-    """The folders of pg/cpu count as one."""
-    room = room_of(f"csrc/{module}.h")
-    return room if room == "pg/cpu" else module.rsplit("/", 1)[0]
 
 
 def _module_of(path: str) -> str:

@@ -107,15 +107,6 @@ dl_status dl_endpoint_get_records(dl_endpoint *endpoint, dl_store *store,
 /* Sets by what links along the way are proved and encrypted. */
 void dl_endpoint_set_guard(const dl_endpoint *endpoint, dl_way *way);
 
-/* What ranks compare to find out whether all have the records of the same processes: a
- * rank that is started twice, or again, may be in one list with its first process and in
- * another with its second.  The sums, one of them weighted by ranks, tell which rank
- * differs, if only one does. */
-typedef struct dl_records_digest {
-    uint64_t sum;
-    uint64_t weighted;
-} dl_records_digest;
-
 dl_records_digest dl_endpoint_digest(const dl_endpoint *endpoint);
 
 /* Fails with DL_MISMATCH and the name of the rank unless another rank's digest is that of

@@ -20,6 +20,15 @@ typedef struct dl_peer {
     char host[DL_HOST_NAME_SIZE];
 } dl_peer;
 
+/* What ranks compare to find out whether all have the records of the same processes: a
+ * rank that is started twice, or again, may be in one list with its first process and in
+ * another with its second.  The sums, one of them weighted by ranks, tell which rank
+ * differs, if only one does. */
+typedef struct dl_records_digest {
+    uint64_t sum;
+    uint64_t weighted;
+} dl_records_digest;
+
 /* Room for "rank 2 (pid 123 on host h)". */
 #define DL_PEER_TEXT_SIZE 128
 

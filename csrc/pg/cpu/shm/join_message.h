@@ -7,8 +7,10 @@
 
 #include "base/bytes.h"
 #include "base/buffer.h"
+#include "net/local.h"
 #include "pg/cpu/cores.h"
-#include "pg/cpu/endpoint.h"
+#include "pg/cpu/peer.h"
+#include "pg/cpu/tcp/listener.h"
 
 typedef struct dl_invite {
     dl_bytes group_name;
