@@ -18,7 +18,7 @@ number, whoever proposes it, and a proposal that comes late changes nothing.
 
 A member that has seen an error arrives, and leaves the old group, so that the others
 see one, too. Those that have arrived wait for the other members of the last epoch,
-except those that have left or whose process has ended (liveness.py), and no longer than
+except those that have left or whose process has ended (ledger.py), and no longer than
 `settle` after the latest arrival. Then each of them proposes what it knows, and all
 take the list that was first (ledger.py). A member of the last epoch that is not in it
 is evicted: it learns so from the record at its next call, and the old group, which is

@@ -13,7 +13,6 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from .._C import DistError, DistNetworkError, DistStoreError, Store
 from ..groups.members import describe, is_known_dead
 from ..stores.own_connection import OwnConnection
-from .liveness import Beats
 
 __all__ = ["Arrival", "Evicted", "Finished", "Ledger", "Record", "Rules", "checked"]
 
@@ -26,6 +25,8 @@ SHORT, LONG = 0.02, 0.3
 CROWD = 8
 # Seconds that a request may take, at most.
 REQUEST = 60.0
+# Seconds after which a process elsewhere that waits and does not beat is not counted.
+_STALE = 1.0
 _OF_EPOCHS = ("arrivals", "called", "decided", "asked", "group")
 
 
@@ -91,6 +92,26 @@ class Rules:
     is_stable: bool
     needs_majority: bool
     settle: float
+
+
+class _Beats:
+    """What this process has seen of the beats of members elsewhere, by its own clock;
+    groups/members.py knows of those on this machine."""
+
+    def __init__(self) -> None:
+        # By member: the beat, since when it is that, and whether it has ever changed.
+        self._seen: dict[str, tuple[int, float, bool]] = {}
+
+    def lives(self, member: str, beat: int) -> bool | None:
+        """Returns None as long as it is open."""
+        now = time.monotonic()
+        last, since, has_changed = self._seen.setdefault(member, (beat, now, False))
+        if beat != last:
+            since, has_changed = now, True
+            self._seen[member] = beat, now, True
+        if now - since > _STALE:
+            return False
+        return has_changed or None
 
 
 class Ledger:
@@ -269,7 +290,7 @@ class _Turn:
         )
         self.base = found.epoch
         self.least = self._least()
-        self.beats = Beats()
+        self.beats = _Beats()
         self.present: list[Arrival] = []
         self.absent: list[str] = []
         self._seen, self._since = 0, time.monotonic()
