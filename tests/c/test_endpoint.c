@@ -85,10 +85,16 @@ CHECK_CASE(a_rank_that_is_in_two_lists_differently_is_named)
         CHECK_STATUS(dl_endpoint_compare(&ends[0], &digest), DL_MISMATCH);
         snprintf(text, sizeof text, "rank %d (pid %d on host h) was", rank, 100 + rank);
         CHECK_CONTAINS(dl_last_error()->text, text);
-        ways[1][(rank + 1) % SIZE].token[0] ^= 1;
+        ways[1][(rank + DL_DIGEST_PARTS) % SIZE].token[0] ^= 1;
         digest = dl_endpoint_digest(&ends[1]);
         CHECK_STATUS(dl_endpoint_compare(&ends[0], &digest), DL_MISMATCH);
         CHECK_CONTAINS(dl_last_error()->text, "several ranks were started");
+        int next = (rank + 1) % SIZE;
+        ways[1][next].token[0] ^= 1;
+        digest = dl_endpoint_digest(&ends[1]);
+        CHECK_STATUS(dl_endpoint_compare(&ends[0], &digest), DL_MISMATCH);
+        snprintf(text, sizeof text, "rank %d (pid %d on host h) was", next, 100 + next);
+        CHECK_CONTAINS(dl_last_error()->text, text);
         memcpy(ways[1], ways[0], sizeof ways[0]);
     }
 }
@@ -142,7 +148,7 @@ CHECK_CASE(records_come_back)
 
     dl_endpoint_put(&record, &some_peer, &some_contact);
     CHECK_OK(dl_buffer_check(&record));
-    CHECK_BYTES(((dl_bytes){record.data, 8}), "dlcpu\0\0\7");
+    CHECK_BYTES(((dl_bytes){record.data, 8}), "dlcpu\0\0\10");
     CHECK_OK(dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact));
     CHECK_EQUAL(peer.pid, -5);
     CHECK_TEXT(peer.host, "a.host");

@@ -109,8 +109,8 @@ void dl_endpoint_set_guard(const dl_endpoint *endpoint, dl_way *way);
 
 dl_records_digest dl_endpoint_digest(const dl_endpoint *endpoint);
 
-/* Fails with DL_MISMATCH and the name of the rank unless another rank's digest is that of
- * this one. */
+/* Fails with DL_MISMATCH and the name of a rank that differs unless another rank's digest
+ * is that of this one. */
 dl_status dl_endpoint_compare(const dl_endpoint *endpoint,
                               const dl_records_digest *theirs);
 

@@ -201,13 +201,15 @@ find_unmarked(const dl_endpoint *endpoint, dl_store *store)
     return -1;
 }
 
-/* Names the ranks that have not come or, if there are none, one that has not begun to
- * gather. */
+/* Names a rank that has failed, which no link may have told, or the ranks that have not
+ * come or, if there are none, one that has not begun to gather. */
 static dl_status
 fail_late(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     dl_error error = *dl_last_error();
     char peer[DL_PEER_TEXT_SIZE];
+
+    DL_TRY(dl_join_fault_check(store));
     int late = find_unmarked(endpoint, store);
 
     if (late < 0 || list_absent(endpoint, store).count > 0) {

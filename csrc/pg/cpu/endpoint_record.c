@@ -11,7 +11,7 @@
 
 /* "dlcpu" and, in the last byte, a version.  A record that begins with another number
  * is not read any further. */
-#define RECORD_MAGIC UINT64_C(0x0700007570636c64)
+#define RECORD_MAGIC UINT64_C(0x0800007570636c64)
 #define FIELD_LIMIT 1024
 
 /* Returns the address in network byte order; its size identifies the family. */
@@ -178,14 +178,14 @@ mix(uint64_t bits)
 dl_records_digest
 dl_endpoint_digest(const dl_endpoint *endpoint)
 {
-    dl_records_digest digest = {.sum = 0};
+    dl_records_digest digest = {.sums = {0}};
 
     for (int rank = 0; rank < endpoint->size; rank++) {
         uint64_t words[DL_TOKEN_SIZE / sizeof(uint64_t)];
         memcpy(words, endpoint->ways[rank]->token, sizeof words);
         uint64_t part = mix(words[0] ^ mix(words[1] ^ mix((uint64_t)rank + 1)));
-        digest.sum += part;
-        digest.weighted += part * ((uint64_t)rank + 1);
+        digest.sums[rank % DL_DIGEST_PARTS] += part;
+        digest.weighted[rank % DL_DIGEST_PARTS] += part * ((uint64_t)rank + 1);
     }
     return digest;
 }
@@ -194,15 +194,16 @@ dl_status
 dl_endpoint_compare(const dl_endpoint *endpoint, const dl_records_digest *theirs)
 {
     dl_records_digest own = dl_endpoint_digest(endpoint);
-    uint64_t sum = theirs->sum - own.sum;
-    uint64_t weighted = theirs->weighted - own.weighted;
     char peer[DL_PEER_TEXT_SIZE];
 
-    if (sum == 0 && weighted == 0) {
+    if (memcmp(&own, theirs, sizeof own) == 0) {
         return DL_OK;
     }
     for (int rank = 0; rank < endpoint->size; rank++) {
-        if (weighted == sum * ((uint64_t)rank + 1)) {
+        int part = rank % DL_DIGEST_PARTS;
+        uint64_t sum = theirs->sums[part] - own.sums[part];
+        uint64_t weighted = theirs->weighted[part] - own.weighted[part];
+        if (sum != 0 && weighted == sum * ((uint64_t)rank + 1)) {
             dl_endpoint_describe(endpoint, rank, peer);
             return dl_fail(DL_MISMATCH,
                            "%s was started a second time: some ranks have found one "

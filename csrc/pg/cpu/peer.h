@@ -22,11 +22,13 @@ typedef struct dl_peer {
 
 /* What ranks compare to find out whether all have the records of the same processes: a
  * rank that is started twice, or again, may be in one list with its first process and in
- * another with its second.  The sums, one of them weighted by ranks, tell which rank
- * differs, if only one does. */
+ * another with its second.  Ranks are in one of several parts of it in turn, of which each
+ * has two sums, one of them weighted by ranks, which tell the rank that differs, if only
+ * one of the part does. */
+#define DL_DIGEST_PARTS 8
 typedef struct dl_records_digest {
-    uint64_t sum;
-    uint64_t weighted;
+    uint64_t sums[DL_DIGEST_PARTS];
+    uint64_t weighted[DL_DIGEST_PARTS];
 } dl_records_digest;
 
 /* Room for "rank 2 (pid 123 on host h)". */

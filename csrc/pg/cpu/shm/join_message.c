@@ -72,8 +72,10 @@ dl_put_answer(dl_buffer *buffer, const dl_cores *cores, const dl_records_digest 
     for (int i = 0; i < DL_CORES_WORDS; i++) {
         dl_put_u64(buffer, cores->mask[i]);
     }
-    dl_put_u64(buffer, digest->sum);
-    dl_put_u64(buffer, digest->weighted);
+    for (int i = 0; i < DL_DIGEST_PARTS; i++) {
+        dl_put_u64(buffer, digest->sums[i]);
+        dl_put_u64(buffer, digest->weighted[i]);
+    }
 }
 
 bool
@@ -89,8 +91,13 @@ dl_take_answer(dl_bytes bytes, dl_cores *cores, dl_records_digest *digest)
             return false;
         }
     }
-    return dl_take_u64(&reader, &digest->sum) && dl_take_u64(&reader, &digest->weighted)
-           && is_at_end(&reader);
+    for (int i = 0; i < DL_DIGEST_PARTS; i++) {
+        if (!dl_take_u64(&reader, &digest->sums[i])
+            || !dl_take_u64(&reader, &digest->weighted[i])) {
+            return false;
+        }
+    }
+    return is_at_end(&reader);
 }
 
 void
