@@ -58,6 +58,10 @@ int __wrap_flock(int fd, int operation);
 int __wrap_fstat(int fd, struct stat *found);
 int __wrap_lstat(const char *path, struct stat *found);
 int __wrap_ftruncate(int fd, off_t size);
+int __wrap_posix_fallocate(int fd, off_t offset, off_t size);
+int __real_posix_fallocate(int fd, off_t offset, off_t size);
+int __wrap_fallocate(int fd, int mode, off_t offset, off_t size);
+int __real_fallocate(int fd, int mode, off_t offset, off_t size);
 ssize_t __wrap_pwrite(int fd, const void *bytes, size_t size, off_t offset);
 int __wrap_fsync(int fd);
 int __wrap_fdatasync(int fd);
@@ -258,6 +262,21 @@ __wrap_ftruncate(int fd, off_t size)
     resize(&sim_descriptor_of(fd)->file->seen, (size_t)size);
     sim_result("ftruncate", size);
     return 0;
+}
+
+/* Of shared memory only. */
+int
+__wrap_posix_fallocate(int fd, off_t offset, off_t size)
+{
+    sim_call("posix_fallocate");
+    return __real_posix_fallocate(sim_descriptor_of(fd)->memory, offset, size);
+}
+
+int
+__wrap_fallocate(int fd, int mode, off_t offset, off_t size)
+{
+    sim_call("fallocate");
+    return __real_fallocate(sim_descriptor_of(fd)->memory, mode, offset, size);
 }
 
 ssize_t

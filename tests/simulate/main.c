@@ -9,16 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "stage_collectives.h"
 #include "stage_join.h"
 #include "stage_store.h"
 
 #define ALL UINT64_MAX
 
-/* A run that takes longer computes for ever. */
+/* A run that computes for longer does so for ever. */
 #define RUN_SECONDS 60
 
 /* What a run tells its parent. */
@@ -33,7 +35,9 @@ static outcome *shared;
 static const struct {
     const char *name;
     void (*run)(uint64_t kept);
-} stages[] = {{"join", sim_stage_join}, {"store", sim_stage_store}};
+} stages[] = {{"collectives", sim_stage_collectives},
+              {"join", sim_stage_join},
+              {"store", sim_stage_store}};
 
 static void
 run_stage(const char *stage, uint64_t seed, uint64_t kept, bool has_trace)
@@ -49,6 +53,14 @@ run_stage(const char *stage, uint64_t seed, uint64_t kept, bool has_trace)
     sim_fail("there is no stage %s", stage);
 }
 
+static void
+limit_run(void)
+{
+    const struct rlimit limit = {RUN_SECONDS, RUN_SECONDS + 1};
+
+    setrlimit(RLIMIT_CPU, &limit);
+}
+
 /* Returns whether the seed passes. */
 static bool
 run_seed(const char *stage, uint64_t seed, uint64_t kept, bool is_quiet)
@@ -62,7 +74,7 @@ run_seed(const char *stage, uint64_t seed, uint64_t kept, bool is_quiet)
         if (is_quiet && freopen("/dev/null", "w", stdout) == NULL) {
             _exit(2);
         }
-        alarm(RUN_SECONDS);
+        limit_run();
         run_stage(stage, seed, kept, false);
         _exit(0);
     }
@@ -99,7 +111,7 @@ explain(const char *stage, uint64_t seed)
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        alarm(RUN_SECONDS);
+        limit_run();
         run_stage(stage, seed, kept, false);
         _exit(0);
     }

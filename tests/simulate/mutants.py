@@ -224,6 +224,30 @@ MUTANTS = {
         "if (rank > (uint32_t)endpoint->rank) {",
         "join",
     ),
+    "who has left is lost before the call has come": Mutant(
+        "pg/cpu/tcp/link.c",
+        "#define CALL_PATIENCE (500 * DL_MILLISECOND)",
+        "#define CALL_PATIENCE 0",
+        "collectives",
+    ),
+    "a round of collecting leaves out a block": Mutant(
+        "pg/cpu/algorithms/hosts_doubling.c",
+        "    return left < distance ? left : distance;",
+        "    return left < distance ? left : distance - (distance > 2);",
+        "collectives",
+    ),
+    "a failure is not passed on to other hosts": Mutant(
+        "pg/cpu/health/notices.c",
+        "        send_notice(notices, head, message, deadline);\n    }\n}",
+        "        (void)deadline;\n    }\n}",
+        "collectives",
+    ),
+    "a notice behind what was expected ends the operation": Mutant(
+        "pg/cpu/tcp/route.c",
+        "if (self->in_left == 0 && !is_idle(self)) {",
+        "if (self->in_left == 0) {",
+        "collectives",
+    ),
 }
 
 

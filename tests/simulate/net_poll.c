@@ -15,6 +15,7 @@ int __wrap_epoll_ctl(int fd, int operation, int watched, struct epoll_event *eve
 int __wrap_epoll_wait(int fd, struct epoll_event *events, int most, int timeout);
 int __wrap_eventfd(unsigned count, int flags);
 int __wrap_eventfd_write(int fd, eventfd_t value);
+ssize_t __wrap_read(int fd, void *bytes, size_t size);
 ssize_t __wrap_write(int fd, const void *bytes, size_t size);
 
 /* Room of one poll(2). */
@@ -209,5 +210,24 @@ __wrap_write(int fd, const void *bytes, size_t size)
         sim_fail("write() to something else than an eventfd is not simulated");
     }
     (void)__wrap_eventfd_write(fd, *(const eventfd_t *)bytes);
+    return (ssize_t)size;
+}
+
+/* The same; it does not block, and its eventfd is not a semaphore. */
+ssize_t
+__wrap_read(int fd, void *bytes, size_t size)
+{
+    sim_descriptor *event = sim_descriptor_of(fd);
+
+    sim_call("read");
+    if (event == NULL || event->kind != SIM_EVENT || size != sizeof(eventfd_t)) {
+        sim_fail("read() from something else than an eventfd is not simulated");
+    }
+    if (event->count == 0) {
+        errno = EAGAIN;
+        return -1;
+    }
+    *(eventfd_t *)bytes = event->count;
+    event->count = 0;
     return (ssize_t)size;
 }

@@ -298,6 +298,16 @@ sim_process_kill(sim_process *process)
 }
 
 void
+sim_host_kill(int host)
+{
+    for (int i = 0; i < process_count; i++) {
+        if (processes[i].host == host) {
+            sim_process_kill(&processes[i]);
+        }
+    }
+}
+
+void
 sim_call(const char *name)
 {
     sim_process *process = sim_process_current();

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "pg/cpu/roster.h"
+#include "ranks.h"
 #include "store/prefix_store.h"
 
 #define RANKS 12
@@ -27,42 +28,6 @@
 /* What the rest of a join takes when all have come, with slow messages. */
 #define NARROW (3 * DL_SECOND)
 
-typedef enum fault_kind {
-    FAULT_CUT,
-    FAULT_PARTITION,
-    FAULT_STOP,
-    FAULT_KILL,
-    FAULT_RESTART, /* killed, and started again */
-    FAULT_CRASH,   /* the rank's host: nobody is told */
-    FAULT_LATE,
-    FAULT_ABSENT,
-    FAULT_TWICE,
-    FAULT_NO_MEMORY,
-    FAULT_NO_DESCRIPTORS,
-    FAULT_KINDS,
-} fault_kind;
-
-static const char *const fault_names[FAULT_KINDS] = {
-    [FAULT_CUT] = "cut a connection",
-    [FAULT_PARTITION] = "part hosts",
-    [FAULT_STOP] = "stop rank",
-    [FAULT_KILL] = "kill rank",
-    [FAULT_RESTART] = "kill and restart rank",
-    [FAULT_CRASH] = "crash the host of rank",
-    [FAULT_LATE] = "late rank",
-    [FAULT_ABSENT] = "absent rank",
-    [FAULT_TWICE] = "start twice rank",
-    [FAULT_NO_MEMORY] = "no memory in rank",
-    [FAULT_NO_DESCRIPTORS] = "no descriptors in rank",
-};
-
-typedef struct fault {
-    fault_kind kind;
-    int64_t at, span;
-    int rank, other; /* the other host of a partition */
-    uint64_t number;
-} fault;
-
 /* A process of a rank, and what it was told. */
 typedef struct member {
     int rank, size;
@@ -79,7 +44,7 @@ typedef struct member {
 static struct {
     int size;
     int64_t limit; /* of the first group's ranks */
-    fault faults[FAULTS];
+    sim_rank_fault faults[FAULTS];
     int count;
     int64_t calm_at;
     bool is_wire_bad;
@@ -127,37 +92,16 @@ have_decided(void *context)
 /* In a timeout a rank may name one that has timed out for the same reason, because it does
  * not know whom that waited for. */
 static bool
-is_at_fault(int rank, dl_status status)
+is_at_fault(int rank)
 {
+    dl_status status = dl_last_error()->status;
+
     for (int i = 0; status == DL_TIMEOUT && i < run.member_count; i++) {
         if (run.members[i].rank == rank && run.members[i].has_timed_out) {
             return true;
         }
     }
     return run.is_faulty[rank];
-}
-
-static bool
-names_faulty_rank(const dl_error *error)
-{
-    const char *text = error->text;
-
-    for (const char *at = text; (at = strstr(at, "rank")) != NULL; at++) {
-        const char *number = at + strcspn(at, "0123456789");
-        if (number - at > 6) {
-            continue;
-        }
-        /* "ranks 1, 2" */
-        while (*number >= '0' && *number <= '9') {
-            char *end;
-            long rank = strtol(number, &end, 10);
-            if (rank < run.size && is_at_fault((int)rank, error->status)) {
-                return true;
-            }
-            number = end + strspn(end, ", ");
-        }
-    }
-    return false;
 }
 
 /* Returns whether the texts may name any rank: connections fail, or a rank is there again so
@@ -167,10 +111,10 @@ static bool
 may_name_any(int64_t deadline)
 {
     for (int i = 0; i < run.count; i++) {
-        const fault *one = &run.faults[i];
-        bool comes_back = one->kind == FAULT_STOP || one->kind == FAULT_RESTART
-                          || one->kind == FAULT_LATE;
-        int64_t end = (one->kind == FAULT_LATE ? FROM : one->at) + one->span;
+        const sim_rank_fault *one = &run.faults[i];
+        bool comes_back = one->kind == SIM_RANK_STOP || one->kind == SIM_RANK_RESTART
+                          || one->kind == SIM_RANK_LATE;
+        int64_t end = (one->kind == SIM_RANK_LATE ? FROM : one->at) + one->span;
         if (comes_back && end <= deadline + LATE && end > deadline - NARROW) {
             return true;
         }
@@ -190,7 +134,7 @@ check_failure(const member *self, int64_t deadline)
         sim_fail("%s cannot join, and is not told why: %d", self->name, error->status);
     }
     if (!may_name_any(deadline) && !run.is_faulty[self->rank]
-        && !names_faulty_rank(error)) {
+        && !sim_text_names(error->text, run.size, is_at_fault)) {
         sim_fail("%s is told of no rank at fault: %s", self->name, error->text);
     }
 }
@@ -203,21 +147,6 @@ check_time(const member *self, int64_t deadline)
     if (sim.now > end + LATE) {
         sim_fail("%s returned %.3f s after its deadline: %s", self->name,
                  (double)(sim.now - end) / 1e9, dl_last_error()->text);
-    }
-}
-
-static void
-check_nothing_left(const member *self)
-{
-    const sim_process *process = self->process;
-    int descriptors = sim_net_open_count(process) + sim_disk_open_count(process);
-
-    /* One block is the table of processes, and one descriptor the life port, which are
-     * kept. */
-    if (process->live_allocations > 1 || descriptors > 1 || process->live_tasks != 1) {
-        sim_fail("%s has %ld blocks of memory, %d descriptors and %d threads left",
-                 self->name, process->live_allocations, descriptors,
-                 process->live_tasks - 1);
     }
 }
 
@@ -306,7 +235,7 @@ member_main(void *argument)
     } else if (run.count == 0 || self->is_last) {
         sim_fail("%s has no store: %s", self->name, dl_last_error()->text);
     }
-    check_nothing_left(self);
+    sim_check_nothing_left(self->process);
     self->has_ended = true;
     return NULL;
 }
@@ -338,11 +267,11 @@ newest_of(int rank)
 static void
 start_again(void *context)
 {
-    const fault *one = context;
+    const sim_rank_fault *one = context;
     const member *before = newest_of(one->rank);
 
     if (!run.is_last
-        && (before == NULL || is_over(before) || one->kind == FAULT_TWICE)) {
+        && (before == NULL || is_over(before) || one->kind == SIM_RANK_TWICE)) {
         start_member(one->rank);
     }
 }
@@ -350,88 +279,40 @@ start_again(void *context)
 static void
 end_fault(void *context)
 {
-    const fault *one = context;
+    const sim_rank_fault *one = context;
     member *found = newest_of(one->rank);
 
     if (found != NULL && !run.is_last) {
-        found->process->fail_allocation_at[0] = 0;
-        found->process->fail_descriptor_at[0] = 0;
-        if (found->process->kill_at_call != 0) {
-            sim_process_kill(found->process);
-        }
+        sim_rank_fault_end(found->process);
     }
-    if (one->kind == FAULT_RESTART) {
+    if (one->kind == SIM_RANK_RESTART) {
         start_again(context);
     }
 }
 
 static void
-fail_from(uint64_t failing[2], uint64_t count, uint64_t number)
-{
-    failing[0] = count + number;
-    failing[1] = failing[0] + number % 7;
-}
-
-static void
-kill_host(int host)
-{
-    for (int i = 0; i < run.member_count; i++) {
-        if (run.members[i].process->host == host) {
-            sim_process_kill(run.members[i].process);
-        }
-    }
-}
-
-static void
-inject_into(sim_process *process, fault *one)
-{
-    switch (one->kind) {
-    case FAULT_STOP:
-        process->stopped_until = sim.now + one->span;
-        break;
-    case FAULT_KILL:
-    case FAULT_RESTART:
-        process->kill_at_call = process->calls + one->number;
-        break;
-    case FAULT_CRASH:
-        sim.host_up_at[process->host] = sim.now + one->span;
-        sim_net_crash(process->host);
-        kill_host(process->host);
-        break;
-    case FAULT_NO_MEMORY:
-        fail_from(process->fail_allocation_at, process->allocations, one->number % 200);
-        break;
-    case FAULT_NO_DESCRIPTORS:
-        fail_from(process->fail_descriptor_at, process->descriptors, one->number % 20);
-        break;
-    default:
-        break;
-    }
-    sim_at(sim.now + one->span, end_fault, one);
-}
-
-static void
 inject(void *context)
 {
-    fault *one = context;
+    sim_rank_fault *one = context;
     member *found = newest_of(one->rank);
 
-    sim_note("fault: %s %d", fault_names[one->kind], one->rank);
+    sim_note("fault: %s %d", sim_rank_fault_name(one->kind), one->rank);
     switch (one->kind) {
-    case FAULT_CUT:
+    case SIM_RANK_CUT:
         (void)sim_net_cut(&sim.wire);
         break;
-    case FAULT_PARTITION:
+    case SIM_RANK_PARTITION:
         if (one->other != 1 + one->rank) {
             sim_net_partition(1 + one->rank, one->other, sim.now + one->span);
         }
         break;
-    case FAULT_TWICE:
+    case SIM_RANK_TWICE:
         start_again(one);
         break;
     default:
         if (found != NULL && !is_over(found)) {
-            inject_into(found->process, one);
+            sim_rank_fault_begin(one, found->process);
+            sim_at(sim.now + one->span, end_fault, one);
         }
     }
 }
@@ -441,21 +322,16 @@ print_faults(void)
 {
     printf("  %d ranks, %.3f s, %d members\n", run.size, (double)run.limit / 1e9,
            run.member_count);
-    for (int i = 0; i < run.count; i++) {
-        const fault *one = &run.faults[i];
-        printf("  at %9.6f for %8.6f: %s %d (other %d, number %d)\n",
-               (double)(one->at - FROM) / 1e9, (double)one->span / 1e9,
-               fault_names[one->kind], one->rank, one->other, (int)one->number);
-    }
+    sim_rank_faults_print(run.faults, run.count, FROM);
 }
 
 static bool
 begins_with(int rank)
 {
     for (int i = 0; i < run.count; i++) {
-        fault_kind kind = run.faults[i].kind;
+        sim_rank_fault_kind kind = run.faults[i].kind;
         if (run.faults[i].rank == rank
-            && (kind == FAULT_LATE || kind == FAULT_ABSENT)) {
+            && (kind == SIM_RANK_LATE || kind == SIM_RANK_ABSENT)) {
             return false;
         }
     }
@@ -473,8 +349,8 @@ draw_run(sim_random *random, uint64_t kept)
     run.sub = (unsigned)sim_random_below(random, 1u << run.size);
     run.calm_at = FROM;
     for (uint64_t i = 0; i < count; i++) {
-        fault one = {
-            .kind = (fault_kind)sim_random_below(random, FAULT_KINDS),
+        sim_rank_fault one = {
+            .kind = (sim_rank_fault_kind)sim_random_below(random, SIM_RANK_JOIN_KINDS),
             .at = FROM + sim_random_span(random, DL_MILLISECOND, FAULTS_SPAN),
             .span = sim_random_span(random, SPAN_LEAST, SPAN_MOST),
             .rank = (int)sim_random_below(random, (uint64_t)run.size),
@@ -484,8 +360,8 @@ draw_run(sim_random *random, uint64_t kept)
         if ((kept >> i & 1) == 0) {
             continue;
         }
-        bool is_wire = one.kind == FAULT_CUT || one.kind == FAULT_PARTITION;
-        run.is_wire_bad |= is_wire || one.kind == FAULT_CRASH;
+        bool is_wire = sim_rank_fault_is_of_wire(&one);
+        run.is_wire_bad |= is_wire || one.kind == SIM_RANK_CRASH;
         run.is_faulty[one.rank] |= !is_wire;
         run.calm_at = one.at + one.span > run.calm_at ? one.at + one.span : run.calm_at;
         run.faults[run.count++] = one;
@@ -560,10 +436,10 @@ run_first(void)
         }
     }
     for (int i = 0; i < run.count; i++) {
-        fault *one = &run.faults[i];
-        if (one->kind == FAULT_LATE) {
+        sim_rank_fault *one = &run.faults[i];
+        if (one->kind == SIM_RANK_LATE) {
             sim_at(FROM + one->span, start_again, one);
-        } else if (one->kind != FAULT_ABSENT) {
+        } else if (one->kind != SIM_RANK_ABSENT) {
             sim_at(one->at, inject, one);
         }
     }

@@ -29,6 +29,7 @@ COMPUTES = re.compile(
 )
 
 REAL = {
+    "atexit": "of MPI, which is not loaded",
     "dlerror": "follows dlopen(), which is not called",
     "dlinfo": "follows dlopen(), which is not called",
     "dlsym": "follows dlopen(), which is not called",
@@ -47,8 +48,15 @@ REAL = {
     "pthread_mutex_destroy": "a mutex holds nothing",
     "pthread_mutex_init": "leaves zeros: the mutex is free",
     "pthread_once": "coroutines share a thread, and the functions do not hand over",
+    "pthread_rwlock_destroy": "of UCC, which is not loaded",
+    "pthread_rwlock_init": "of UCC, which is not loaded",
+    "pthread_rwlock_rdlock": "of UCC, which is not loaded",
+    "pthread_rwlock_unlock": "of UCC, which is not loaded",
+    "pthread_rwlock_wrlock": "of UCC, which is not loaded",
+    "pthread_setname_np": "of NCCL, which is not loaded",
     "pthread_setspecific": "follows pthread_key_create()",
     "pthread_sigmask": "runs have no signals",
+    "sigaction": "of MPI, which is not loaded",
     "sigfillset": "runs have no signals",
     "sysconf": "a limit of memory that no run reaches",
 }

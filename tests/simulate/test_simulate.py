@@ -48,26 +48,39 @@ def test_the_store_passes_some_seeds() -> None:
 # another one is itself named to a third; a rank that is started twice is in two lists
 # with different processes, or takes the connection of its twin; a rank that has timed
 # out is named by those that lose it; two ranks are started twice; the ranks that have
-# lost a killed one are absent to those beside a twin.
+# lost a killed one are absent to those beside a twin; a rank that has left in order is
+# told as lost before its connection has arrived.
 @pytest.mark.parametrize(
     ("stage", "seed"),
     [
         *(("store", seed) for seed in (163, 210, 1848, 36854, 41075, 60328)),
         *(("join", seed) for seed in (72, 114, 263, 288, 449, 452, 1276, 1758, 3682)),
         *(("join", seed) for seed in (3815, 4988)),
+        ("collectives", 97),
     ],
 )
 def test_a_seed_that_failed_once_passes(stage: str, seed: int) -> None:
     assert "1 seeds, 0 failed" in run(stage, str(seed), str(seed + 1))
 
 
-@pytest.mark.parametrize(("stage", "count"), [("store", 20), ("join", 5)])
+@pytest.mark.parametrize(
+    ("stage", "count"), [("store", 20), ("join", 5), ("collectives", 5)]
+)
 def test_a_seed_has_one_trace(stage: str, count: int) -> None:
     assert f"{count} seeds, 0 failed" in run("--twice", stage, "0", str(count))
 
 
 def test_ranks_join_in_some_seeds() -> None:
     assert "20 seeds, 0 failed" in run("join", "0", "20")
+
+
+def test_collectives_pass_some_seeds() -> None:
+    assert "30 seeds, 0 failed" in run("collectives", "0", "30")
+
+
+@pytest.mark.slow
+def test_collectives_pass_many_seeds() -> None:
+    assert "1000 seeds, 0 failed" in run("collectives", "30", "1030")
 
 
 @pytest.mark.slow

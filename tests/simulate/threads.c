@@ -15,13 +15,16 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
                           void *(*run)(void *), void *argument);
 int __wrap_pthread_join(pthread_t thread, void **result);
 int __wrap_pthread_detach(pthread_t thread);
+pthread_t __wrap_pthread_self(void);
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex);
 int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
 int __wrap_pthread_cond_init(pthread_cond_t *condition,
                              const pthread_condattr_t *attributes);
 int __wrap_pthread_cond_destroy(pthread_cond_t *condition);
 int __wrap_pthread_cond_signal(pthread_cond_t *condition);
 int __wrap_pthread_cond_broadcast(pthread_cond_t *condition);
+int __wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex);
 int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
                                   const struct timespec *until);
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
@@ -56,6 +59,12 @@ __wrap_pthread_detach(pthread_t thread)
     return 0;
 }
 
+pthread_t
+__wrap_pthread_self(void)
+{
+    return (pthread_t)sim_task_current();
+}
+
 static bool
 is_free(void *mutex)
 {
@@ -73,6 +82,19 @@ __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
     sim_call("pthread_mutex_lock");
     while (*holder != 0) {
         sim_wait_for("a mutex", is_free, mutex, SIM_FOREVER);
+    }
+    *holder = sim_task_number(sim_task_current());
+    return 0;
+}
+
+int
+__wrap_pthread_mutex_trylock(pthread_mutex_t *mutex)
+{
+    int *holder = (int *)mutex;
+
+    sim_call("pthread_mutex_trylock");
+    if (*holder != 0) {
+        return EBUSY;
     }
     *holder = sim_task_number(sim_task_current());
     return 0;
@@ -138,18 +160,32 @@ is_signalled(void *context)
     return *(unsigned *)sim_image_find(wait->process, wait->count) != wait->seen;
 }
 
-int
-__wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
-                              const struct timespec *until)
+static bool
+wait_until(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t at)
 {
     signal_wait wait = {sim_process_current(), (unsigned *)condition,
                         *(unsigned *)condition};
-    int64_t at = (int64_t)until->tv_sec * DL_SECOND + until->tv_nsec;
 
     *(int *)mutex = 0;
     bool is_in_time = sim_wait("a condition", is_signalled, &wait, at);
     __wrap_pthread_mutex_lock(mutex);
-    return is_in_time ? 0 : ETIMEDOUT;
+    return is_in_time;
+}
+
+int
+__wrap_pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
+{
+    (void)wait_until(condition, mutex, SIM_FOREVER);
+    return 0;
+}
+
+int
+__wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                              const struct timespec *until)
+{
+    int64_t at = (int64_t)until->tv_sec * DL_SECOND + until->tv_nsec;
+
+    return wait_until(condition, mutex, at) ? 0 : ETIMEDOUT;
 }
 
 int

@@ -95,6 +95,8 @@ sim_process *sim_process_current(void); /* NULL in the scheduler */
 
 /* Kills the process, as kill -9 does; does not return if it is the current one's. */
 void sim_process_kill(sim_process *process);
+/* The same of all processes of a host. */
+void sim_host_kill(int host);
 
 /* Every call to the system begins with this: it takes some time, and may hand over to
  * another coroutine, or never return. */

@@ -14,6 +14,10 @@
 /* The same for an open link, and after a probe that has failed. */
 #define CHECK_AFTER (500 * DL_MILLISECOND)
 
+/* What a call may take longer than the answer to a probe: a lost packet is sent again
+ * after 200 ms. */
+#define CALL_PATIENCE (500 * DL_MILLISECOND)
+
 void
 dl_link_init(dl_link *link, const dl_link_options *options)
 {
@@ -49,6 +53,13 @@ dl_link_call(dl_link *link)
     return DL_OK;
 }
 
+static dl_status
+fail_left(const dl_link *link)
+{
+    (void)dl_dial_fail_lost(&link->options, "left the group");
+    return dl_fail(DL_CLOSED, "%s", dl_last_error()->text);
+}
+
 /* Fails with the notice that the probe has received: the other process is alive, but no
  * longer in this group. */
 static dl_status
@@ -62,8 +73,7 @@ fail_notice(const dl_link *link, const uint8_t *frame, size_t size)
         return dl_dial_fail_lost(&link->options, "exited, was killed, or left");
     }
     if (head.root == DL_CLOSED) {
-        (void)dl_dial_fail_lost(&link->options, "left the group");
-        return dl_fail(DL_CLOSED, "%s", dl_last_error()->text);
+        return fail_left(link);
     }
     return dl_failure_notice_fail(options->there, options->peer, &head,
                                   frame + DL_HEAD_SIZE);
@@ -98,7 +108,8 @@ dl_link_probe(dl_link *link)
 }
 
 /* The part of the lower rank.  Before the probe it cannot tell whether the other rank
- * is alive, late, or never going to call. */
+ * is alive, late, or never going to call.  One that has left in order may have called
+ * before, and the probe's answer may overtake the call. */
 static dl_status
 accept_call(dl_link *link)
 {
@@ -119,7 +130,16 @@ accept_call(dl_link *link)
         return DL_OK;
     }
     link->wanted_since = link->wanted_since == 0 ? now : link->wanted_since;
-    return now > link->wanted_since + PROBE_AFTER ? dl_link_probe(link) : DL_OK;
+    if (link->left_at != 0) {
+        return now > link->left_at + CALL_PATIENCE ? fail_left(link) : DL_OK;
+    }
+    dl_status status =
+        now > link->wanted_since + PROBE_AFTER ? dl_link_probe(link) : DL_OK;
+    if (status == DL_CLOSED) {
+        link->left_at = now;
+        return DL_OK;
+    }
+    return status;
 }
 
 bool

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "ranks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a thread that nobody joins takes to end after it was told to. */
+#define LINGER (DL_SECOND / 10)
+
+static const char *const names[SIM_RANK_KINDS] = {
+    [SIM_RANK_CUT] = "cut a connection",
+    [SIM_RANK_PARTITION] = "part hosts",
+    [SIM_RANK_STOP] = "stop rank",
+    [SIM_RANK_KILL] = "kill rank",
+    [SIM_RANK_RESTART] = "kill and restart rank",
+    [SIM_RANK_CRASH] = "crash the host of rank",
+    [SIM_RANK_LATE] = "late rank",
+    [SIM_RANK_ABSENT] = "absent rank",
+    [SIM_RANK_TWICE] = "start twice rank",
+    [SIM_RANK_NO_MEMORY] = "no memory in rank",
+    [SIM_RANK_NO_DESCRIPTORS] = "no descriptors in rank",
+    [SIM_RANK_DIFFERS] = "another call in rank",
+    [SIM_RANK_ABORTS] = "abort in rank",
+};
+
+const char *
+sim_rank_fault_name(sim_rank_fault_kind kind)
+{
+    return names[kind];
+}
+
+static void
+fail_from(uint64_t failing[2], uint64_t count, uint64_t number)
+{
+    failing[0] = count + number;
+    failing[1] = failing[0] + number % 7;
+}
+
+void
+sim_rank_fault_begin(const sim_rank_fault *fault, sim_process *process)
+{
+    switch (fault->kind) {
+    case SIM_RANK_STOP:
+        process->stopped_until = sim.now + fault->span;
+        break;
+    case SIM_RANK_KILL:
+    case SIM_RANK_RESTART:
+        process->kill_at_call = process->calls + fault->number;
+        break;
+    case SIM_RANK_CRASH:
+        sim.host_up_at[process->host] = sim.now + fault->span;
+        sim_net_crash(process->host);
+        sim_host_kill(process->host);
+        break;
+    case SIM_RANK_NO_MEMORY:
+        fail_from(process->fail_allocation_at, process->allocations,
+                  fault->number % 200);
+        break;
+    case SIM_RANK_NO_DESCRIPTORS:
+        fail_from(process->fail_descriptor_at, process->descriptors,
+                  fault->number % 20);
+        break;
+    default:
+        break;
+    }
+}
+
+void
+sim_rank_fault_end(sim_process *process)
+{
+    process->fail_allocation_at[0] = 0;
+    process->fail_descriptor_at[0] = 0;
+    if (process->kill_at_call != 0) {
+        sim_process_kill(process);
+    }
+}
+
+void
+sim_rank_faults_print(const sim_rank_fault *faults, int count, int64_t from)
+{
+    for (int i = 0; i < count; i++) {
+        const sim_rank_fault *one = &faults[i];
+        printf("  at %9.6f for %8.6f: %s %d (other %d, number %d)\n",
+               (double)(one->at - from) / 1e9, (double)one->span / 1e9,
+               names[one->kind], one->rank, one->other, (int)one->number);
+    }
+}
+
+bool
+sim_text_names(const char *text, int size, bool (*is_at_fault)(int rank))
+{
+    for (const char *at = text; (at = strstr(at, "rank")) != NULL; at++) {
+        const char *number = at + strcspn(at, "0123456789");
+        if (number - at > 6) {
+            continue;
+        }
+        /* "ranks 1, 2" */
+        while (*number >= '0' && *number <= '9') {
+            char *end;
+            long rank = strtol(number, &end, 10);
+            if (rank < size && is_at_fault((int)rank)) {
+                return true;
+            }
+            number = end + strspn(end, ", ");
+        }
+    }
+    return false;
+}
+
+static bool
+has_one_thread(void *process)
+{
+    return ((const sim_process *)process)->live_tasks == 1;
+}
+
+void
+sim_check_nothing_left(sim_process *process)
+{
+    if (!has_one_thread(process)) {
+        sim_wait("the end of its threads", has_one_thread, process, sim.now + LINGER);
+    }
+    int descriptors = sim_net_open_count(process) + sim_disk_open_count(process);
+
+    if (process->live_allocations > 1 || descriptors > 1 || process->live_tasks != 1) {
+        sim_fail("%s has %ld blocks of memory, %d descriptors and %d threads left",
+                 process->name, process->live_allocations, descriptors,
+                 process->live_tasks - 1);
+    }
+}

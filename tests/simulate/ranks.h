@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the stages with ranks share: their faults, whom an error names, and what a rank
+ * leaves behind. */
+#ifndef DISTLITE_SIMULATE_RANKS_H
+#define DISTLITE_SIMULATE_RANKS_H
+
+#include "world.h"
+
+typedef enum sim_rank_fault_kind {
+    SIM_RANK_CUT,
+    SIM_RANK_PARTITION,
+    SIM_RANK_STOP,
+    SIM_RANK_KILL,
+    SIM_RANK_RESTART, /* killed, and started again */
+    SIM_RANK_CRASH,   /* the rank's host: nobody is told */
+    SIM_RANK_LATE,
+    SIM_RANK_ABSENT,
+    SIM_RANK_TWICE,
+    SIM_RANK_NO_MEMORY,
+    SIM_RANK_NO_DESCRIPTORS,
+    SIM_RANK_JOIN_KINDS,
+    /* The rest is for ranks that have joined. */
+    SIM_RANK_DIFFERS = SIM_RANK_JOIN_KINDS,
+    SIM_RANK_ABORTS,
+    SIM_RANK_KINDS,
+} sim_rank_fault_kind;
+
+typedef struct sim_rank_fault {
+    sim_rank_fault_kind kind;
+    int64_t at, span;
+    int rank, other; /* the other host of a partition */
+    uint64_t number;
+} sim_rank_fault;
+
+static inline bool
+sim_rank_fault_is_of_wire(const sim_rank_fault *fault)
+{
+    return fault->kind == SIM_RANK_CUT || fault->kind == SIM_RANK_PARTITION;
+}
+
+/* Begins or ends a fault of a process; those of the wire and those in which a rank comes
+ * at another time are the stage's. */
+void sim_rank_fault_begin(const sim_rank_fault *fault, sim_process *process);
+void sim_rank_fault_end(sim_process *process);
+
+const char *sim_rank_fault_name(sim_rank_fault_kind kind);
+void sim_rank_faults_print(const sim_rank_fault *faults, int count, int64_t from);
+
+/* Returns whether the text names one of the ranks of which `is_at_fault` is true, as
+ * "rank 1" or in "ranks 1, 2". */
+bool sim_text_names(const char *text, int size, bool (*is_at_fault)(int rank));
+
+/* Fails if a process holds more than its thread, the table of processes and the life port,
+ * which are kept. */
+void sim_check_nothing_left(sim_process *process);
+
+#endif
