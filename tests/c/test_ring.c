@@ -92,23 +92,23 @@ CHECK_CASE(room_that_was_not_used_changes_nothing)
 
 /* Lets the producer get ahead as far as there is room, and the consumer catch up. */
 static void
-run_ahead(dl_ring *out, dl_ring *in)
+run_ahead(dl_ring *out, dl_ring *in, size_t size)
 {
     uint64_t count = 0;
 
-    while (push(out, count + 1, 1000)) {
+    while (push(out, count + 1, size)) {
         count++;
     }
-    CHECK(count * 1000 >= out->capacity / 2);
+    CHECK(count * size >= out->capacity / 2);
     for (uint64_t id = 1; id <= count; id++) {
-        pop(in, id, 1000);
+        pop(in, id, size);
         (void)dl_ring_release(in);
     }
 }
 
-CHECK_CASE(small_payloads_stay_at_the_start_while_the_consumer_keeps_up)
+static void
+keep_up(size_t size, size_t capacity, size_t within)
 {
-    size_t capacity = (size_t)64 << 10;
     void *large = calloc(1, dl_ring_memory(capacity) + DL_LINE);
     void *aligned = (void *)dl_round_up((uintptr_t)large, DL_LINE);
     dl_ring in, out;
@@ -118,14 +118,25 @@ CHECK_CASE(small_payloads_stay_at_the_start_while_the_consumer_keeps_up)
     for (int round = 0; round < 5; round++) {
         /* After the first few, which may go on where the others ended. */
         for (uint64_t id = 1; id <= 300; id++) {
-            CHECK(push(&out, id, 1000));
-            pop(&in, id, 1000);
-            CHECK(id < 20 || dl_ring_payload(&in) < out.data + ((size_t)12 << 10));
+            CHECK(push(&out, id, size));
+            pop(&in, id, size);
+            CHECK(id < 20 || dl_ring_payload(&in) < out.data + within);
             CHECK(!dl_ring_release(&in));
         }
-        run_ahead(&out, &in);
+        CHECK(round > 0 || out.backed <= 2 * within);
+        run_ahead(&out, &in, size);
     }
     free(large);
+}
+
+CHECK_CASE(small_payloads_stay_at_the_start_while_the_consumer_keeps_up)
+{
+    keep_up(1000, (size_t)64 << 10, (size_t)12 << 10);
+}
+
+CHECK_CASE(larger_ones_stay_within_a_few_pages)
+{
+    keep_up(40000, (size_t)2 << 20, (size_t)256 << 10);
 }
 
 CHECK_CASE(slots_run_out_where_payloads_are_small)

@@ -13,12 +13,14 @@
 #define MOST_SLOTS ((size_t)256)
 #define BYTES_PER_SLOT ((size_t)256)
 
-/* Bytes of small payloads after which the producer begins again at the start, if all
- * have been read: enough that it seldom asks, and no more than stay in the first-level
- * caches of both sides.  Larger payloads go on through the ring, because lines that a
- * reader has in its cache take longer to write again. */
+/* Bytes of payloads after which the producer begins again at the start, if all have been
+ * read.  Small ones: enough that it seldom asks, and no more than stay in the first-level
+ * caches of both sides.  Larger ones: no more than stay in the second-level caches, and
+ * little to give pages to, but not less, because lines that a reader still has in its
+ * first-level cache take longer to write again. */
 #define LAP ((size_t)8 << 10)
 #define LARGEST_OF_LAP ((size_t)4 << 10)
+#define LONG_LAP ((size_t)256 << 10)
 
 _Static_assert(sizeof(dl_ring_slot) == DL_RING_UNIT, "a slot is a cache line");
 
@@ -76,7 +78,7 @@ look_freed(dl_ring *ring)
 }
 
 /* Begins a lap at the start of the ring if the consumer has freed all of this one, and
- * otherwise asks again a few payloads later. */
+ * otherwise asks again a few small payloads later. */
 static void
 begin_lap(dl_ring *ring)
 {
@@ -88,6 +90,7 @@ begin_lap(dl_ring *ring)
     ring->place = dl_round_up(ring->place, ring->capacity);
     ring->freed = ring->place;
     ring->lap_end = ring->place + LAP;
+    ring->long_lap_end = ring->place + LONG_LAP;
 }
 
 /* Returns the next place where `span` bytes are contiguous. */
@@ -156,7 +159,8 @@ dl_ring_reserve(dl_ring *ring, size_t size)
 {
     size_t span = span_of(size);
 
-    if (ring->place >= ring->lap_end && span <= LARGEST_OF_LAP) {
+    if (ring->place + span
+        > (span <= LARGEST_OF_LAP ? ring->lap_end : ring->long_lap_end)) {
         begin_lap(ring);
     }
     ring->place = place_for(ring, span);

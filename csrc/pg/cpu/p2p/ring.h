@@ -51,11 +51,13 @@ typedef struct dl_ring {
     size_t capacity;
     uint64_t next; /* the producer's next frame to fill, the consumer's next to take */
     /* for the producer: */
-    uint64_t place;   /* where the next payload begins at the earliest */
-    uint64_t lap_end; /* from here on it may begin at the start of the ring again */
-    uint64_t taken;   /* as last read */
-    uint64_t freed;   /* as last read, or known */
-    size_t backed;    /* bytes that have pages, at least */
+    uint64_t place; /* where the next payload begins at the earliest */
+    /* A payload beyond this begins at the start of the ring again if all has been read:
+     * a small one, and a larger one. */
+    uint64_t lap_end, long_lap_end;
+    uint64_t taken; /* as last read */
+    uint64_t freed; /* as last read, or known */
+    size_t backed;  /* bytes that have pages, at least */
 } dl_ring;
 
 /* Bytes of shared memory for a ring whose ring of bytes has `capacity`, a power of two
@@ -68,8 +70,9 @@ void dl_ring_populate(dl_ring *ring);
 
 /* For the producer.  Returns where the payload of the next frame goes, or NULL while
  * there is no room; in that case a later dl_ring_release() returns true.  `size` is at
- * most a quarter of the capacity.  A consumer that keeps up finds small payloads at the
- * start of the ring again and again, where they stay in the caches. */
+ * most a quarter of the capacity.  A consumer that keeps up finds the payloads at the
+ * start of the ring again and again, where they stay in the caches and few pages are
+ * used. */
 uint8_t *dl_ring_reserve(dl_ring *ring, size_t size);
 
 /* Publishes the frame whose payload was reserved last. */
