@@ -31,7 +31,8 @@ NEAR = "Two ranks, cores that share a cache"
 FAR = "Two ranks, cores that do not"
 FOUR = "Four ranks on the two cores"
 MANY = "Many ranks"
-OLDER = "Older libraries"
+FIRST = "First calls"
+GLOO = "Beside gloo"
 BEST = "best MPI"
 
 
@@ -195,14 +196,14 @@ def latency(figure: Any, theme: Theme) -> str:
     for axes, (row, title) in zip(panels, OPERATIONS.items(), strict=False):
         draw_lines(axes, title, pair_of_lines(near, row), theme)
         label_sizes(axes, near.columns)
-    older = table_below(OLDER)
-    sizes = [bytes_of(column) for column in older.columns]
+    gloo = table_below(GLOO)
+    sizes = [bytes_of(column) for column in gloo.columns]
     lines = {
         name: {s: cell[0] for s, cell in zip(sizes, cells, strict=True)}
-        for name, cells in older.rows
+        for name, cells in gloo.rows
     }
-    draw_lines(panels[3], "all_reduce, older MPIs and gloo", lines, theme)
-    label_sizes(panels[3], older.columns)
+    draw_lines(panels[3], "all_reduce beside gloo", lines, theme)
+    label_sizes(panels[3], gloo.columns)
     panels[0].set_ylabel("microseconds")
     return measured(NEAR)
 
@@ -237,6 +238,23 @@ def near_far(figure: Any, theme: Theme) -> str:
         label_sizes(axes, tables[""].columns)
     panels[0].set_ylabel("microseconds")
     return measured(NEAR)
+
+
+def first_calls(figure: Any, theme: Theme) -> str:
+    """What the first calls of a process cost, beside those of a loop."""
+    table = table_below(FIRST)
+    rows = ("all_reduce", "broadcast", "all_gather_single")
+    panels = figure.subplots(1, len(rows))
+    for axes, row in zip(panels, rows, strict=True):
+        lines = {
+            name + which: points
+            for which in ("", ", first calls")
+            for name, points in pair_of_lines(table, row + which).items()
+        }
+        draw_lines(axes, row, lines, theme)
+        label_sizes(axes, [size for size in table.columns if size != "16 KiB"])
+    panels[0].set_ylabel("microseconds")
+    return measured(FIRST)
 
 
 def ratios(axes: Any, title: str, table: Table, theme: Theme) -> None:
@@ -405,6 +423,7 @@ def scale(figure: Any, theme: Theme) -> str:
 PICTURES: dict[str, tuple[Draw, tuple[float, float]]] = {
     "latency": (latency, (14, 3.4)),
     "bandwidth": (bandwidth, (14, 3.4)),
+    "first_calls": (first_calls, (12, 3.6)),
     "near_far": (near_far, (12, 3.6)),
     "one_host": (one_host, (15, 4.2)),
     "ranks": (ranks, (14, 3.4)),
