@@ -131,8 +131,7 @@ static void
 sleep_until_wanted(dl_lane *lane)
 {
     atomic_store(&lane->is_asleep, true);
-    while (atomic_load(&lane->is_asleep) && !lane->is_stopping && !lane->is_retiring
-           && !has_lone_job(lane)) {
+    while (atomic_load(&lane->is_asleep) && !lane->is_retiring && !has_lone_job(lane)) {
         pthread_cond_wait(&lane->wanted, &lane->lock);
     }
     atomic_store(&lane->is_asleep, false);
@@ -172,11 +171,11 @@ serve_one_job(dl_lane *lane, const bool *is_lost)
 static bool
 may_end(dl_lane *lane)
 {
-    if (!lane->is_stopping && !lane->is_retiring) {
+    if (!lane->is_retiring) {
         return false;
     }
     atomic_store(&lane->is_asleep, true);
-    if (!lane->is_stopping && has_jobs(lane)) {
+    if (has_jobs(lane)) {
         atomic_store(&lane->is_asleep, false);
         return false;
     }
@@ -219,7 +218,7 @@ is_progress_thread(const dl_lane *lane)
 static dl_status
 start_locked(dl_lane *lane)
 {
-    if (atomic_load(&lane->has_thread) || lane->is_stopping) {
+    if (atomic_load(&lane->has_thread)) {
         return DL_OK;
     }
     DL_TRY(dl_thread_start(&lane->thread, run_lane_thread, lane));
@@ -259,12 +258,17 @@ dl_lane_init(dl_lane *lane)
     dl_list_init(&lane->queue);
 }
 
-/* Makes the thread look at is_stopping and is_retiring.  Called with the lock held. */
+/* Ends the thread once nothing is queued, and waits for that until `until`, except on
+ * the thread itself.  Called with the lock held, which is released meanwhile. */
 static void
-notify_thread(dl_lane *lane)
+retire_locked(dl_lane *lane, int64_t until)
 {
+    lane->is_retiring = atomic_load(&lane->has_thread);
     pthread_cond_signal(&lane->wanted);
     pthread_cond_broadcast(&lane->moved);
+    while (lane->is_retiring && !is_progress_thread(lane) && dl_now() < until) {
+        (void)dl_condition_wait_until(&lane->moved, &lane->lock, until);
+    }
 }
 
 void
@@ -274,11 +278,7 @@ dl_lane_fini(dl_lane *lane)
     if (is_progress_thread(lane)) {
         *lane->is_lost = true;
     } else {
-        lane->is_stopping = true;
-        notify_thread(lane);
-        while (atomic_load(&lane->has_thread)) {
-            pthread_cond_wait(&lane->moved, &lane->lock);
-        }
+        retire_locked(lane, INT64_MAX);
     }
     pthread_mutex_unlock(&lane->lock);
     pthread_cond_destroy(&lane->wanted);
@@ -289,14 +289,8 @@ dl_lane_fini(dl_lane *lane)
 void
 dl_lane_retire(dl_lane *lane)
 {
-    int64_t until = dl_now() + RETIREMENT;
-
     pthread_mutex_lock(&lane->lock);
-    lane->is_retiring = atomic_load(&lane->has_thread);
-    notify_thread(lane);
-    while (lane->is_retiring && !is_progress_thread(lane) && dl_now() < until) {
-        (void)dl_condition_wait_until(&lane->moved, &lane->lock, until);
-    }
+    retire_locked(lane, dl_now() + RETIREMENT);
     pthread_mutex_unlock(&lane->lock);
 }
 

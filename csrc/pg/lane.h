@@ -57,7 +57,6 @@ typedef struct dl_lane {
     bool *is_lost; /* on the thread's stack; set by a job of it that ends the lane */
     bool is_expedited; /* the thread leaves no job to others until none is left */
     bool is_retiring;  /* the thread ends as soon as nothing is queued */
-    bool is_stopping;
 } dl_lane;
 
 void dl_lane_init(dl_lane *lane);
