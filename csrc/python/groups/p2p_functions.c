@@ -23,7 +23,7 @@ typedef struct form {
 
 /* Returns as dlpy_collective_begin() does. */
 static int
-begin(dlpy_message *self, PyObject *module, const form *form, dlpy_call given)
+begin_message(dlpy_message *self, PyObject *module, const form *form, dlpy_call given)
 {
     const dlpy_signature *signature = &form->signature;
     PyObject *values[DLPY_MESSAGE_ARGUMENTS];
@@ -76,7 +76,7 @@ keep_for_batch(dlpy_message *self)
 /* Sends or receives synchronously.  Returns 0, or -1 with an exception set.  Releases
  * everything but the group, and the array if its memory is still in use. */
 static int
-exchange(dlpy_message *self, int *source)
+exchange_message(dlpy_message *self, int *source)
 {
     dl_message_end end = {0};
     dl_group *group = self->collective.core;
@@ -104,7 +104,7 @@ exchange(dlpy_message *self, int *source)
 }
 
 static PyObject *
-post(dlpy_message *self)
+post_message(dlpy_message *self)
 {
     PyObject *event = begin_event(self);
     PyObject *prepared = dlpy_message_prepare(self);
@@ -144,7 +144,7 @@ static inline PyObject *
 run_message(PyObject *module, const form *form, dlpy_call given)
 {
     dlpy_message self;
-    int begun = begin(&self, module, form, given);
+    int begun = begin_message(&self, module, form, given);
     int source;
 
     if (begun <= 0) {
@@ -154,7 +154,7 @@ run_message(PyObject *module, const form *form, dlpy_call given)
     }
     PyObject *event = begin_event(&self);
     PyObject *result = NULL;
-    if (exchange(&self, &source) == 0) {
+    if (exchange_message(&self, &source) == 0) {
         result = form->op == DL_SEND ? Py_NewRef(Py_None)
                                      : PyLong_FromLongLong(dlpy_group_global_rank(
                                            self.collective.group, source));
@@ -165,12 +165,13 @@ run_message(PyObject *module, const form *form, dlpy_call given)
 
 /* isend and irecv. */
 static inline PyObject *
-start(PyObject *module, const form *form, dlpy_call given)
+start_message(PyObject *module, const form *form, dlpy_call given)
 {
     dlpy_message self;
-    int begun = begin(&self, module, form, given);
+    int begun = begin_message(&self, module, form, given);
 
-    return begun <= 0 ? dlpy_collective_answer(&self.collective, begun) : post(&self);
+    return begun <= 0 ? dlpy_collective_answer(&self.collective, begun)
+                      : post_message(&self);
 }
 
 #define MESSAGE(name, body, type, peer)                                                \
@@ -181,8 +182,8 @@ start(PyObject *module, const form *form, dlpy_call given)
 
 MESSAGE(send, run_message, DL_SEND, "dst")
 MESSAGE(recv, run_message, DL_RECV, "src")
-MESSAGE(isend, start, DL_SEND, "dst")
-MESSAGE(irecv, start, DL_RECV, "src")
+MESSAGE(isend, start_message, DL_SEND, "dst")
+MESSAGE(irecv, start_message, DL_RECV, "src")
 
 int
 dlpy_message_direction(PyObject *function)
@@ -230,7 +231,7 @@ check_message(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyObject *
-describe(const dlpy_message *self, const dl_probed *found)
+describe_probed(const dlpy_message *self, const dl_probed *found)
 {
     char dtype[DL_DTYPE_TEXT_SIZE];
 
@@ -313,7 +314,7 @@ probe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     status = dlpy_gil_return(&gil, status);
     PyObject *result = status != DL_OK
                            ? dlpy_raise_collective(self.collective.state, status)
-                       : is_found ? describe(&self, &found)
+                       : is_found ? describe_probed(&self, &found)
                                   : Py_NewRef(Py_None);
     Py_CLEAR(self.collective.group);
     return result;
