@@ -250,8 +250,8 @@ wait_for_others(uint64_t more)
 {
     const uint64_t count = atomic_load(&shared->begun[world_rank]) + more;
 
-    for (int rank = 0; rank < world_size && setting_text("DOUBLE_MPI_FAIL_LAST") != NULL;
-         rank++) {
+    for (int rank = 0;
+         rank < world_size && setting_text("DOUBLE_MPI_FAIL_LAST") != NULL; rank++) {
         while (rank != world_rank && atomic_load(&shared->begun[rank]) < count) {
             usleep(100);
         }
@@ -626,7 +626,8 @@ static void
 start(void)
 {
     const char *path = setting_text("DOUBLE_MPI_JOB"), *rank = getenv("RANK");
-    const char *size = getenv("WORLD_SIZE"), *threads = setting_text("DOUBLE_MPI_THREADS");
+    const char *size = getenv("WORLD_SIZE"),
+               *threads = setting_text("DOUBLE_MPI_THREADS");
     int fd = path == NULL ? -1 : open(path, O_RDWR);
 
     world_rank = path == NULL || rank == NULL ? 0 : atoi(rank);
