@@ -233,7 +233,7 @@ MUTANTS = {
     "a round of collecting leaves out a block": Mutant(
         "pg/cpu/algorithms/hosts_doubling.c",
         "    return left < distance ? left : distance;",
-        "    return left < distance ? left : distance - (distance > 2);",
+        "    return left < distance ? left : distance - (distance > 1);",
         "collectives",
     ),
     "a failure is not passed on to other hosts": Mutant(
