@@ -19,15 +19,17 @@ open_one(int rank, int size, void *unused)
 {
     dl_backend_options options = options_of(rank, size);
     dl_endpoint endpoint;
+    char socket[DL_LOCAL_NAME_SIZE];
 
     (void)unused;
     CHECK_OK(dl_endpoint_open(&endpoint, &options, dl_deadline_after(5 * DL_SECOND)));
     for (int peer = 0; peer < size; peer++) {
         CHECK_EQUAL(endpoint.peers[peer].pid, getpid());
         CHECK(endpoint.peers[peer].host[0] != '\0');
-        CHECK_OK(dl_local_check(endpoint.contacts[peer].socket));
+        dl_contacts_socket(&endpoint.contacts, peer, socket);
+        CHECK_OK(dl_local_check(socket));
         CHECK(peer == rank
-              || memcmp(endpoint.ways[peer]->token, endpoint.ways[rank]->token,
+              || memcmp(endpoint.contacts.entries[peer].token, endpoint.token,
                         DL_TOKEN_SIZE)
                      != 0);
     }
@@ -63,39 +65,38 @@ CHECK_CASE(many_find_all_over_links)
 CHECK_CASE(a_rank_that_is_in_two_lists_differently_is_named)
 {
     enum { SIZE = 40 };
-    static dl_way ways[2][SIZE];
-    const dl_way *pointers[2][SIZE];
+    static dl_contact_entry entries[2][SIZE];
     dl_peer peers[SIZE] = {0};
     dl_endpoint ends[2];
 
     for (int i = 0; i < 2; i++) {
-        ends[i] = (dl_endpoint){.size = SIZE, .peers = peers, .ways = pointers[i]};
+        ends[i] =
+            (dl_endpoint){.size = SIZE, .peers = peers, .contacts.entries = entries[i]};
         for (int rank = 0; rank < SIZE; rank++) {
             peers[rank] = (dl_peer){.pid = 100 + rank, .host = "h"};
-            pointers[i][rank] = &ways[i][rank];
-            memset(ways[i][rank].token, rank / 2, DL_TOKEN_SIZE);
+            memset(entries[i][rank].token, rank / 2, DL_TOKEN_SIZE);
         }
     }
     for (int rank = 0; rank < SIZE; rank++) {
         char text[64];
         dl_records_digest digest = dl_endpoint_digest(&ends[1]);
         CHECK_OK(dl_endpoint_compare(&ends[0], &digest));
-        ways[1][rank].token[rank % DL_TOKEN_SIZE] ^= 1;
+        entries[1][rank].token[rank % DL_TOKEN_SIZE] ^= 1;
         digest = dl_endpoint_digest(&ends[1]);
         CHECK_STATUS(dl_endpoint_compare(&ends[0], &digest), DL_MISMATCH);
         snprintf(text, sizeof text, "rank %d (pid %d on host h) was", rank, 100 + rank);
         CHECK_CONTAINS(dl_last_error()->text, text);
-        ways[1][(rank + DL_DIGEST_PARTS) % SIZE].token[0] ^= 1;
+        entries[1][(rank + DL_DIGEST_PARTS) % SIZE].token[0] ^= 1;
         digest = dl_endpoint_digest(&ends[1]);
         CHECK_STATUS(dl_endpoint_compare(&ends[0], &digest), DL_MISMATCH);
         CHECK_CONTAINS(dl_last_error()->text, "several ranks were started");
         int next = (rank + 1) % SIZE;
-        ways[1][next].token[0] ^= 1;
+        entries[1][next].token[0] ^= 1;
         digest = dl_endpoint_digest(&ends[1]);
         CHECK_STATUS(dl_endpoint_compare(&ends[0], &digest), DL_MISMATCH);
         snprintf(text, sizeof text, "rank %d (pid %d on host h) was", next, 100 + next);
         CHECK_CONTAINS(dl_last_error()->text, text);
-        memcpy(ways[1], ways[0], sizeof ways[0]);
+        memcpy(entries[1], entries[0], sizeof entries[0]);
     }
 }
 
@@ -385,17 +386,17 @@ put_record(dl_buffer *buffer, uint32_t rank)
 CHECK_CASE(damaged_records_over_links_are_refused)
 {
     dl_peer peers[3] = {{.pid = 1}};
-    dl_contact contacts[3];
-    dl_endpoint endpoint = {.size = 3, .peers = peers, .contacts = contacts};
+    dl_endpoint endpoint = {.size = 3, .peers = peers};
     dl_buffer buffer = {0};
 
+    CHECK_OK(dl_contacts_init(&endpoint.contacts, 0, 3));
     put_record(&buffer, 2);
     CHECK_STATUS(dl_endpoint_take_all(&endpoint, dl_buffer_bytes(&buffer)),
                  DL_PROTOCOL);
     CHECK_CONTAINS(dl_last_error()->text, "no record of rank 1 came over a link");
     put_record(&buffer, 1);
     CHECK_OK(dl_endpoint_take_all(&endpoint, dl_buffer_bytes(&buffer)));
-    CHECK_EQUAL(contacts[1].way.token[2], 3);
+    CHECK_EQUAL(endpoint.contacts.entries[1].token[2], 3);
     for (size_t size = 0; size < buffer.size; size++) {
         peers[1].pid = 0;
         dl_bytes part = {buffer.data, size};
@@ -404,6 +405,7 @@ CHECK_CASE(damaged_records_over_links_are_refused)
     put_record(&buffer, 3);
     CHECK_STATUS(dl_endpoint_take_all(&endpoint, dl_buffer_bytes(&buffer)),
                  DL_PROTOCOL);
+    dl_contacts_fini(&endpoint.contacts);
     dl_buffer_fini(&buffer);
 }
 

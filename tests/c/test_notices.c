@@ -354,16 +354,17 @@ CHECK_CASE(any_number_of_ranks_is_looked_at)
 {
     enum { MANY = 3 * DL_PROBES_OPEN };
     static dl_peer peers[MANY];
-    static const dl_way *ways[MANY];
+    static int ranks[MANY];
     test_traffics all;
     dl_probes probes;
 
     traffics_init(&all, 3);
     for (int rank = 0; rank < MANY; rank++) {
         peers[rank] = all.peers[1];
-        ways[rank] = &all.ways[rank < MANY - 1 ? 1 : 2];
+        ranks[rank] = rank < MANY - 1 ? 1 : 2;
     }
-    dl_probes options = {.rank = 0, .size = MANY, .peers = peers, .ways = ways};
+    dl_probes options = {.rank = 0, .size = MANY, .peers = peers, .ways = all.known};
+    options.ways.ranks = ranks;
     CHECK_OK(dl_probes_init(&probes, &options));
     for (int turn = 0; turn < 2; turn++) {
         for (int rank = 1; rank < MANY; rank++) {

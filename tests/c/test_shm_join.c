@@ -265,11 +265,22 @@ send_parcel(int fd, dl_parcel *parcel)
     dl_parcel_fini(parcel);
 }
 
+/* Frees the parcel. */
+static void
+call_rank(const dl_endpoint *endpoint, int rank, dl_parcel *parcel, int *fd)
+{
+    char socket[DL_LOCAL_NAME_SIZE];
+
+    dl_contacts_socket(&endpoint->contacts, rank, socket);
+    CHECK_OK(dl_local_call(socket, endpoint->contacts.entries[rank].token, parcel,
+                           dl_deadline_after(DL_SECOND), fd));
+    dl_parcel_fini(parcel);
+}
+
 /* Calls rank 1; without an invitation, says something else. */
 static int
 call(const joiner *self, const dl_invite *invite)
 {
-    const dl_contact *contact = &self->endpoint.contacts[1];
     dl_parcel parcel = {0};
     int fd;
 
@@ -278,9 +289,7 @@ call(const joiner *self, const dl_invite *invite)
     } else {
         dl_buffer_put(&parcel.bytes, DL_LITERAL("hello"));
     }
-    CHECK_OK(dl_local_call(contact->socket, contact->way.token, &parcel,
-                           dl_deadline_after(DL_SECOND), &fd));
-    dl_parcel_fini(&parcel);
+    call_rank(&self->endpoint, 1, &parcel, &fd);
     return fd;
 }
 
@@ -296,7 +305,7 @@ CHECK_CASE(connections_without_proof_are_closed)
     CHECK_OK(dl_hash_store_new(&store));
     publish_silent(0);
     open_endpoint(&self, 1, 2);
-    memcpy(invite.token, self.endpoint.contacts[1].way.token, DL_TOKEN_SIZE);
+    memcpy(invite.token, self.endpoint.contacts.entries[1].token, DL_TOKEN_SIZE);
     fds[0] = call(&self, &invite);
     fds[1] = call(&self, &(dl_invite){.group_name = DL_LITERAL("g"), .rank = 1});
     fds[2] = call(&self, NULL);
@@ -405,11 +414,9 @@ CHECK_CASE(a_welcome_in_parts_is_put_together)
     memory = arena.file;
     /* All messages of the leader are written before the member reads any of them. */
     dl_invite invite = {.group_name = DL_LITERAL("g"), .rank = 2};
-    memcpy(invite.token, self.endpoint.contacts[2].way.token, DL_TOKEN_SIZE);
+    memcpy(invite.token, self.endpoint.contacts.entries[2].token, DL_TOKEN_SIZE);
     dl_put_invite(&parcel.bytes, &invite);
-    CHECK_OK(dl_local_call(self.endpoint.contacts[2].socket, invite.token, &parcel,
-                           work.deadline, &fd));
-    dl_parcel_fini(&parcel);
+    call_rank(&self.endpoint, 2, &parcel, &fd);
     dl_put_welcome(&parcel.bytes,
                    &(dl_welcome){.memory_size = arena.home.size, .count = 1});
     parcel.fd_count = 3;

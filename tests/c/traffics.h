@@ -20,7 +20,7 @@ typedef struct test_traffics {
     atomic_bool is_over;
     dl_peer peers[DL_RANKS_LIMIT];
     dl_way ways[DL_RANKS_LIMIT];
-    const dl_way *known[DL_RANKS_LIMIT]; /* all of them, as options have them */
+    dl_ways known; /* finds all of them */
     dl_listener listeners[DL_RANKS_LIMIT];
     dl_traffic traffics[DL_RANKS_LIMIT];
 } test_traffics;
@@ -43,13 +43,19 @@ traffics_hear(void *context)
     return NULL;
 }
 
+DL_CHECK_UNUSED static void
+traffics_find_way(const void *context, int rank, dl_way *way)
+{
+    *way = ((const test_traffics *)context)->ways[rank];
+}
+
 /* Each rank has `lanes` addresses, as if it had so many interfaces. */
 DL_CHECK_UNUSED static void
 traffics_init_lanes(test_traffics *all, int size, int lanes)
 {
     dl_address here = {.size = sizeof here.socket.ip4};
 
-    *all = (test_traffics){.size = size};
+    *all = (test_traffics){.size = size, .known = {traffics_find_way, all, NULL}};
     if (traffics_token != NULL) {
         CHECK_OK(dl_secret_new(dl_bytes_of(traffics_token), &all->secret));
     }
@@ -69,7 +75,6 @@ traffics_init_lanes(test_traffics *all, int size, int lanes)
         }
         CHECK_OK(dl_listener_open(&all->listeners[rank], &all->ways[rank]));
         all->ways[rank] = all->listeners[rank].way;
-        all->known[rank] = &all->ways[rank];
     }
     for (int rank = 0; rank < size; rank++) {
         dl_traffic_options options = {

@@ -58,14 +58,17 @@ static void
 take_all(dl_bytes bytes)
 {
     dl_peer peers[RANKS] = {{.pid = 1}};
-    dl_contact contacts[RANKS];
-    dl_endpoint endpoint = {.size = RANKS, .peers = peers, .contacts = contacts};
+    dl_endpoint endpoint = {.size = RANKS, .peers = peers};
+    dl_way way;
 
+    require(dl_contacts_init(&endpoint.contacts, 0, RANKS) == DL_OK);
     if (dl_endpoint_take_all(&endpoint, bytes) == DL_OK) {
         for (int rank = 1; rank < RANKS; rank++) {
-            require(contacts[rank].way.count <= DL_INTERFACES_LIMIT);
+            dl_contacts_find_way(&endpoint.contacts, rank, &way);
+            require(way.count <= DL_INTERFACES_LIMIT);
         }
     }
+    dl_contacts_fini(&endpoint.contacts);
 }
 
 static void

@@ -84,12 +84,13 @@ dl_cpu_log_join(const dl_backend_options *options, const dl_peer *peers, int par
 {
     char address[DL_ADDRESS_TEXT_SIZE];
     char hosts[TOLD_HOSTS * (DL_HOST_NAME_SIZE + 16)];
+    char own[DL_HOST_NAME_SIZE];
     dl_peer alone;
 
     if (!dl_log_is_on(DL_LOG_INFO)) {
         return;
     }
-    dl_peer_own(&alone);
+    dl_peer_own(&alone, own);
     const dl_peer *known = peers == NULL ? &alone : peers;
     const dl_peer *self = peers == NULL ? &alone : &peers[options->rank];
     int count =

@@ -113,7 +113,6 @@ free_backend(dl_backend *backend)
     free(self->local_processes);
     free(self->processes);
     free(self->peers);
-    free(self->ways);
     free(self->origin_ranks);
     free(self->group_name);
     free(self);

@@ -13,11 +13,12 @@ dl_cpu_members_init(dl_cpu_members *self, const dl_roster *roster,
 
     *self = (dl_cpu_members){
         .peers = malloc(count * sizeof *self->peers),
-        .ways = malloc(count * sizeof *self->ways),
         .origins = malloc(count * sizeof *self->origins),
     };
-    if (hosts == NULL || self->origins == NULL || self->peers == NULL
-        || self->ways == NULL) {
+    self->ways = (dl_ways){.find = dl_contacts_find_way,
+                           .context = &endpoint->contacts,
+                           .ranks = self->origins};
+    if (hosts == NULL || self->origins == NULL || self->peers == NULL) {
         free(hosts);
         return dl_fail_no_memory();
     }
@@ -25,7 +26,6 @@ dl_cpu_members_init(dl_cpu_members *self, const dl_roster *roster,
         int origin = options->origin == NULL ? rank : options->origin_ranks[rank];
         self->origins[rank] = origin;
         self->peers[rank] = endpoint->peers[origin];
-        self->ways[rank] = endpoint->ways[origin];
         hosts[rank] = endpoint->layout.host_of[origin];
     }
     dl_status status =
@@ -40,7 +40,6 @@ dl_cpu_members_fini(dl_cpu_members *self)
     dl_layout_fini(&self->layout);
     free(self->origins);
     free(self->peers);
-    free(self->ways);
 }
 
 dl_status

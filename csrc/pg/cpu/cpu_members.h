@@ -8,11 +8,11 @@
 #include "pg/cpu/roster.h"
 #include "pg/cpu/shm/arena.h"
 
-/* The members of a group, by rank; the ways are the roster's. */
+/* The members of a group, by rank. */
 typedef struct dl_cpu_members {
     dl_layout layout;
     dl_peer *peers;
-    const dl_way **ways;
+    dl_ways ways; /* the roster's, by `origins` */
     int *origins; /* ranks in the roster */
 } dl_cpu_members;
 

@@ -25,7 +25,7 @@ typedef struct dl_cpu_backend {
     dl_loan loan; /* of a group made out of another; else empty */
     dl_layout layout;
     dl_peer *peers;               /* by rank */
-    const dl_way **ways;          /* by rank; the roster's */
+    dl_ways ways;                 /* the roster's */
     int *origin_ranks;            /* by rank: rank in the roster */
     dl_process **processes;       /* by rank; the roster's */
     dl_peer *local_peers;         /* by local rank; for the board */

@@ -55,15 +55,10 @@ dl_host_own(dl_host *host)
              (unsigned)geteuid());
 }
 
-bool
-dl_endpoint_has_loopback(const dl_way *way)
+dl_ways
+dl_endpoint_ways(const dl_endpoint *endpoint)
 {
-    for (int i = 0; i < way->count; i++) {
-        if (dl_address_is_loopback(&way->addresses[i])) {
-            return true;
-        }
-    }
-    return false;
+    return (dl_ways){.find = dl_contacts_find_way, .context = &endpoint->contacts};
 }
 
 static bool
@@ -88,15 +83,6 @@ dl_endpoint_check_settings(void)
     return DL_OK;
 }
 
-/* In mode psk the handshake is a proof of the token, so no other proof is needed
- * inside. */
-void
-dl_endpoint_set_guard(const dl_endpoint *endpoint, dl_way *way)
-{
-    way->tls = endpoint->tls;
-    way->secret = dl_tls_mode_of(endpoint->tls) == DL_TLS_PSK ? NULL : endpoint->secret;
-}
-
 /* Listens at the addresses that were chosen. */
 static dl_status
 listen_for_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
@@ -105,7 +91,8 @@ listen_for_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
     bool is_connected = dl_store_local_address(store, &connected);
     dl_way way = contact->way;
 
-    dl_endpoint_set_guard(endpoint, &way);
+    way.tls = endpoint->contacts.tls;
+    way.secret = endpoint->contacts.secret;
     DL_TRY(dl_interface_addresses(is_connected ? &connected : NULL, way.addresses,
                                   &way.count));
     DL_TRY(dl_listener_open(&endpoint->calls, &way));
@@ -119,20 +106,24 @@ static void
 close_calls(dl_endpoint *endpoint)
 {
     if (endpoint->has_life_port) {
-        dl_life_port_drop(endpoint->ways[endpoint->rank]->addresses);
+        dl_life_port_drop(endpoint->calls.way.addresses);
         endpoint->has_life_port = false;
     }
     dl_listener_fini(&endpoint->calls);
 }
 
-/* If listening fails, the reason is published in place of an address, so that all ranks
+/* In mode psk the handshake is a proof of the token, so no other proof is needed inside.
+ * If listening fails, the reason is published in place of an address, so that all ranks
  * learn of it.  A group on one host needs no addresses, but settings that name
  * something nonexistent are an error there, too. */
 static void
 open_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
 {
     bool has_tls = dl_link_tls_new(endpoint->secret, &endpoint->tls) == DL_OK;
+    bool is_proved_by_tls = dl_tls_mode_of(endpoint->tls) == DL_TLS_PSK;
 
+    endpoint->contacts.tls = endpoint->tls;
+    endpoint->contacts.secret = is_proved_by_tls ? NULL : endpoint->secret;
     if (!has_tls || listen_for_calls(endpoint, store, contact) != DL_OK) {
         snprintf(contact->problem, sizeof contact->problem, "%.*s", DL_PROBLEM_SIZE - 1,
                  dl_last_error()->text);
@@ -211,33 +202,44 @@ dl_endpoint_unseal(const dl_endpoint *endpoint, dl_bytes key, const dl_buffer *s
     return dl_seal_take(dl_buffer_bytes(sealed), &seal, record);
 }
 
+dl_status
+dl_endpoint_keep(dl_endpoint *endpoint, int rank, const dl_peer *peer,
+                 const dl_contact *contact)
+{
+    DL_TRY(dl_contacts_put(&endpoint->contacts, rank, contact));
+    DL_TRY(dl_contacts_keep_name(&endpoint->contacts, peer, &endpoint->peers[rank]));
+    if (endpoint->processes == NULL) {
+        return DL_OK;
+    }
+    dl_process_unref(endpoint->processes[rank]);
+    endpoint->processes[rank] = NULL;
+    return dl_process_find(&contact->process, &endpoint->processes[rank]);
+}
+
 static dl_status
 publish_record(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     char key[DL_ENDPOINT_KEY_SIZE];
-    dl_peer *self = &endpoint->peers[endpoint->rank];
-    dl_contact *contact = &endpoint->contacts[endpoint->rank];
-    dl_buffer record = {0};
+    dl_contact contact = {.way.count = 0};
+    dl_peer self;
 
-    dl_peer_own(self);
-    DL_TRY(dl_process_own_id(&contact->process));
-    if (getrandom(contact->way.token, DL_TOKEN_SIZE, 0) != DL_TOKEN_SIZE) {
+    dl_peer_own(&self, contact.host_name);
+    DL_TRY(dl_process_own_id(&contact.process));
+    if (getrandom(endpoint->token, DL_TOKEN_SIZE, 0) != DL_TOKEN_SIZE) {
         return dl_fail(DL_INTERNAL, "getrandom: %s", strerror(errno));
     }
-    dl_host_own(&contact->host);
-    open_socket(endpoint, contact);
-    open_calls(endpoint, store, contact);
-    dl_endpoint_put(&record, self, contact);
-    dl_status status = dl_endpoint_store(
-        endpoint, store, dl_endpoint_key(endpoint->rank, key), &record, deadline);
-    dl_buffer_fini(&record);
-    dl_endpoint_set_guard(endpoint, &contact->way);
-    return status;
+    memcpy(contact.way.token, endpoint->token, DL_TOKEN_SIZE);
+    dl_host_own(&contact.host);
+    open_socket(endpoint, &contact);
+    open_calls(endpoint, store, &contact);
+    DL_TRY(dl_endpoint_keep(endpoint, endpoint->rank, &self, &contact));
+    dl_endpoint_put(&endpoint->record, &self, &contact);
+    return dl_endpoint_store(endpoint, store, dl_endpoint_key(endpoint->rank, key),
+                             &endpoint->record, deadline);
 }
 
 /* Sets the host of each rank to the lowest rank on it.  Both texts have to be equal: a
- * hint can only separate ranks.  They were read into zeroed memory, so their bytes are
- * compared. */
+ * hint can only separate ranks. */
 static dl_status
 compare_hosts(const dl_endpoint *endpoint, int *hosts)
 {
@@ -248,7 +250,7 @@ compare_hosts(const dl_endpoint *endpoint, int *hosts)
         return dl_fail_no_memory();
     }
     for (int rank = 0; rank < endpoint->size; rank++) {
-        const dl_host *host = &endpoint->contacts[rank].host;
+        const dl_host_id *host = &endpoint->contacts.entries[rank].host;
         dl_bytes key = {(const uint8_t *)host, sizeof *host};
         dl_map_entry *found = dl_map_find(&map, key);
         if (found == NULL) {
@@ -269,13 +271,14 @@ list_addresses(const dl_endpoint *endpoint, char *text, size_t size)
     size_t used = 0;
 
     for (int rank = 0; rank < endpoint->size && used < size; rank++) {
-        const dl_way *way = endpoint->ways[rank];
+        dl_way way;
         char peer[DL_PEER_TEXT_SIZE];
+        dl_contacts_find_way(&endpoint->contacts, rank, &way);
         dl_endpoint_describe(endpoint, rank, peer);
         used += (size_t)snprintf(text + used, size - used, "\n    %s at", peer);
-        for (int i = 0; i < way->count && used < size; i++) {
+        for (int i = 0; i < way.count && used < size; i++) {
             char address[DL_ADDRESS_TEXT_SIZE];
-            dl_address_text(&way->addresses[i], address);
+            dl_address_text(&way.addresses[i], address);
             used += (size_t)snprintf(text + used, size - used, "%s %s",
                                      i > 0 ? "," : "", address);
         }
@@ -302,27 +305,29 @@ fail_loopback(const dl_endpoint *endpoint)
 static dl_status
 fail_problem(const dl_endpoint *endpoint, int rank)
 {
-    const dl_contact *contact = &endpoint->contacts[rank];
+    char problem[DL_PROBLEM_SIZE];
     char peer[DL_PEER_TEXT_SIZE];
 
+    dl_contacts_problem(&endpoint->contacts, rank, problem);
     dl_endpoint_describe(endpoint, rank, peer);
-    if (contact->is_refused) {
-        return dl_fail(DL_NETWORK, "%s: %s", peer, contact->problem);
+    if (endpoint->contacts.entries[rank].is_refused) {
+        return dl_fail(DL_NETWORK, "%s: %s", peer, problem);
     }
     if (endpoint->apart[0] != '\0') {
         return dl_fail(DL_NETWORK,
                        "%s has no address, and some ranks of one machine cannot reach "
                        "each other's Unix sockets (%s); %s",
-                       peer, endpoint->apart, contact->problem);
+                       peer, endpoint->apart, problem);
     }
     return dl_fail(DL_NETWORK, "%s has no address for ranks on other hosts: %s", peer,
-                   contact->problem);
+                   problem);
 }
 
 /* Ranks with different modes cannot read each other's messages. */
 static dl_status
 fail_modes(const dl_endpoint *endpoint, int rank)
 {
+    const dl_contact_entry *entries = endpoint->contacts.entries;
     char first[DL_PEER_TEXT_SIZE];
     char other[DL_PEER_TEXT_SIZE];
 
@@ -331,21 +336,23 @@ fail_modes(const dl_endpoint *endpoint, int rank)
     return dl_fail(DL_NETWORK,
                    "%s has TLS \"%s\" for its links, %s \"%s\": every process of a job "
                    "needs the same DISTLITE_TLS and GLOO_DEVICE_TRANSPORT",
-                   first, dl_tls_mode_name(endpoint->contacts[0].tls_mode), other,
-                   dl_tls_mode_name(endpoint->contacts[rank].tls_mode));
+                   first, dl_tls_mode_name((dl_tls_mode)entries[0].tls_mode), other,
+                   dl_tls_mode_name((dl_tls_mode)entries[rank].tls_mode));
 }
 
 /* Returns the same result on all ranks, because all have the same records. */
 static dl_status
 check_settings(const dl_endpoint *endpoint)
 {
+    const dl_contact_entry *entries = endpoint->contacts.entries;
+
     for (int rank = 0; rank < endpoint->size; rank++) {
-        if (endpoint->contacts[rank].is_refused) {
+        if (entries[rank].is_refused) {
             return fail_problem(endpoint, rank);
         }
     }
     for (int rank = 1; rank < endpoint->size; rank++) {
-        if (endpoint->contacts[rank].tls_mode != endpoint->contacts[0].tls_mode) {
+        if (entries[rank].tls_mode != entries[0].tls_mode) {
             return fail_modes(endpoint, rank);
         }
     }
@@ -356,21 +363,21 @@ check_settings(const dl_endpoint *endpoint)
 static dl_status
 check_addresses(const dl_endpoint *endpoint)
 {
-    const dl_contact *contacts = endpoint->contacts;
+    const dl_contact_entry *entries = endpoint->contacts.entries;
     bool is_loopback = false;
     bool has_stacks = false;
 
     for (int rank = 0; rank < endpoint->size; rank++) {
-        if (endpoint->ways[rank]->count == 0) {
+        if (!entries[rank].has_address) {
             return fail_problem(endpoint, rank);
         }
-        is_loopback |= dl_endpoint_has_loopback(endpoint->ways[rank]);
-        has_stacks |= strcmp(contacts[rank].host.stack, contacts->host.stack) != 0;
+        is_loopback |= entries[rank].has_loopback;
+        has_stacks |= entries[rank].host.stack != entries[0].host.stack;
     }
     return is_loopback && has_stacks ? fail_loopback(endpoint) : DL_OK;
 }
 
-/* Fills in `ways` and `layout`: finds out from the records of all ranks, and by the
+/* Fills in `layout`: finds out from the records of all ranks, and by the
  * trial of reach.h, which of them share a host, and checks that ranks of different hosts
  * can reach each other.  Returns DL_NETWORK, on all ranks, if some have no address that
  * other hosts can reach, or settings that name something that does not exist. */
@@ -413,21 +420,17 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
         .group_name = options->group_name,
         .listener = -1,
         .peers = calloc(count, sizeof *endpoint->peers),
-        .contacts = calloc(count, sizeof *endpoint->contacts),
-        .ways = calloc(count, sizeof *endpoint->ways),
         .processes = calloc(count, sizeof *endpoint->processes),
         .connections = malloc(count * sizeof *endpoint->connections),
     };
     for (size_t i = 0; endpoint->connections != NULL && i < count; i++) {
         endpoint->connections[i] = -1;
     }
-    if (endpoint->peers == NULL || endpoint->contacts == NULL || endpoint->ways == NULL
-        || endpoint->processes == NULL || endpoint->connections == NULL) {
+    status = dl_contacts_init(&endpoint->contacts, options->rank, options->size);
+    if (status != DL_OK || endpoint->peers == NULL || endpoint->processes == NULL
+        || endpoint->connections == NULL) {
         status = dl_fail_no_memory();
         goto fail;
-    }
-    for (size_t i = 0; i < count; i++) {
-        endpoint->ways[i] = &endpoint->contacts[i].way;
     }
     status = find_secret(endpoint, options->store);
     if (status != DL_OK) {
@@ -441,6 +444,7 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
     if (status != DL_OK) {
         goto fail;
     }
+    dl_buffer_fini(&endpoint->record);
     status = group_hosts(endpoint, options, deadline);
     if (status != DL_OK) {
         goto fail;
@@ -471,19 +475,18 @@ dl_endpoint_open_local(const dl_endpoint *endpoint, dl_endpoint *local)
         .size = count,
         .listener = endpoint->listener,
         .peers = calloc((size_t)count, sizeof *local->peers),
-        .contacts = calloc((size_t)count, sizeof *local->contacts),
         .processes = calloc((size_t)count, sizeof *local->processes),
         .names = dl_layout_ranks(layout, layout->host),
         .connections = malloc((size_t)count * sizeof *local->connections),
     };
-    if (local->peers == NULL || local->contacts == NULL || local->processes == NULL
+    if (local->peers == NULL || local->processes == NULL
         || local->connections == NULL) {
         dl_endpoint_drop_local(local);
         return dl_fail_no_memory();
     }
+    memcpy(local->token, endpoint->token, sizeof local->token);
     for (int local_rank = 0; local_rank < count; local_rank++) {
         local->peers[local_rank] = endpoint->peers[local->names[local_rank]];
-        local->contacts[local_rank] = endpoint->contacts[local->names[local_rank]];
         local->processes[local_rank] = endpoint->processes[local->names[local_rank]];
         local->connections[local_rank] =
             endpoint->connections[local->names[local_rank]];
@@ -495,7 +498,6 @@ void
 dl_endpoint_drop_local(dl_endpoint *local)
 {
     free(local->peers);
-    free(local->contacts);
     free(local->processes);
     free(local->connections);
     *local = (dl_endpoint){.listener = -1};
@@ -516,7 +518,7 @@ dl_endpoint_close_local(dl_endpoint *endpoint)
 void
 dl_endpoint_fini(dl_endpoint *endpoint)
 {
-    if (endpoint->peers != NULL || endpoint->contacts != NULL) {
+    if (endpoint->peers != NULL || endpoint->contacts.entries != NULL) {
         dl_endpoint_close_local(endpoint);
     }
     close_calls(endpoint);
@@ -529,8 +531,8 @@ dl_endpoint_fini(dl_endpoint *endpoint)
     free(endpoint->connections);
     free(endpoint->processes);
     free(endpoint->peers);
-    free(endpoint->contacts);
-    free(endpoint->ways);
+    dl_contacts_fini(&endpoint->contacts);
+    dl_buffer_fini(&endpoint->record);
     *endpoint = (dl_endpoint){.listener = -1};
 }
 

@@ -13,59 +13,31 @@
 #ifndef DISTLITE_PG_CPU_ENDPOINT_H
 #define DISTLITE_PG_CPU_ENDPOINT_H
 
-#include "net/local.h"
 #include "pg/backend.h"
+#include "pg/cpu/contacts.h"
 #include "pg/cpu/health/process_table.h"
 #include "pg/cpu/layout.h"
 #include "pg/cpu/peer.h"
-#include "pg/cpu/tcp/listener.h"
 #include "pg/cpu/tcp/traffic.h"
 
-#define DL_PROBLEM_SIZE 512
 #define DL_TRAFFIC_NAME_SIZE 256
-
-/* Room for a boot id and the number of a namespace. */
-#define DL_HOST_STACK_SIZE 80
 
 /* For tests: processes with different hints count as on different hosts. */
 #define DL_HOST_HINT_VARIABLE "DISTLITE_HOST_HINT"
-#define DL_HOST_HINT_SIZE 96
-
-/* The identity of a process's host, for the purpose of sharing memory.  Processes with
- * equal texts run under one kernel and in one network namespace, so they reach each
- * other's abstract sockets.  Host names are not compared: they may be equal by chance.
- * Ranks of different users count as on different hosts, because users share no memory
- * (net/local.h). */
-typedef struct dl_host {
-    char stack[DL_HOST_STACK_SIZE]; /* boot id, and number of the network namespace */
-    char hint[DL_HOST_HINT_SIZE];   /* the variable above, and the user's id */
-} dl_host;
-
-/* How a rank can be reached. */
-typedef struct dl_contact {
-    char socket[DL_LOCAL_NAME_SIZE];
-    dl_host host;
-    dl_process_id process;
-    dl_way way;                    /* for other hosts; may have no address */
-    dl_tls_mode tls_mode;          /* of its links */
-    char problem[DL_PROBLEM_SIZE]; /* why it has none */
-    /* Its settings name an interface or transport that does not exist: an error in
-     * every group, even on one host. */
-    bool is_refused;
-} dl_contact;
 
 /* This rank's view; does not change after dl_endpoint_open(), until
  * dl_endpoint_close_local(). */
 typedef struct dl_endpoint {
     int rank;
     int size;
-    int listener;           /* Unix socket for ranks of this host; -1: closed */
-    dl_listener calls;      /* for ranks of other hosts; closed if there are none */
-    bool has_life_port;     /* which may be dropped: no other host has relied on it */
-    dl_peer *peers;         /* by rank */
-    dl_contact *contacts;   /* by rank */
-    const dl_way **ways;    /* by rank; those of the contacts */
-    dl_process **processes; /* by rank; owns a reference to each */
+    int listener;       /* Unix socket for ranks of this host; -1: closed */
+    dl_listener calls;  /* for ranks of other hosts; closed if there are none */
+    bool has_life_port; /* which may be dropped: no other host has relied on it */
+    dl_peer *peers;     /* by rank */
+    dl_contacts contacts;
+    uint8_t token[DL_TOKEN_SIZE]; /* this rank's */
+    dl_buffer record;             /* this rank's; empty once all records have come */
+    dl_process **processes;       /* by rank; owns a reference to each */
     dl_layout layout;
     const int *names;       /* by rank, for texts; NULL: the same ranks */
     const char *group_name; /* borrowed until dl_endpoint_open() returns */
@@ -104,9 +76,6 @@ dl_status dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *opti
 dl_status dl_endpoint_get_records(dl_endpoint *endpoint, dl_store *store,
                                   dl_deadline deadline);
 
-/* Sets by what links along the way are proved and encrypted. */
-void dl_endpoint_set_guard(const dl_endpoint *endpoint, dl_way *way);
-
 dl_records_digest dl_endpoint_digest(const dl_endpoint *endpoint);
 
 /* Fails with DL_MISMATCH and the name of a rank that differs unless another rank's digest
@@ -114,8 +83,8 @@ dl_records_digest dl_endpoint_digest(const dl_endpoint *endpoint);
 dl_status dl_endpoint_compare(const dl_endpoint *endpoint,
                               const dl_records_digest *theirs);
 
-/* Returns whether some of the addresses lead each host to itself. */
-bool dl_endpoint_has_loopback(const dl_way *way);
+/* Returns what finds the ranks' addresses, as long as the endpoint stays in place. */
+dl_ways dl_endpoint_ways(const dl_endpoint *endpoint);
 
 /* Makes endpoint->traffic for the operations of a join between hosts, unless it exists.
  * The first one in it is the gathering of the records, even where that is not needed. */
@@ -158,10 +127,15 @@ dl_status dl_endpoint_store(const dl_endpoint *endpoint, dl_store *store, dl_byt
 dl_status dl_endpoint_unseal(const dl_endpoint *endpoint, dl_bytes key,
                              const dl_buffer *sealed, dl_bytes *record);
 
-/* Write and read the record of one rank.  dl_endpoint_take() returns DL_PROTOCOL if the
+/* Write and read the record of one rank; the peer's name is the contact's `host_name`
+ * after dl_endpoint_take(), which returns DL_PROTOCOL if the
  * record is damaged, or of another version of distlite. */
 void dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contact);
 dl_status dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact);
+
+/* Keeps what was taken from a rank's record, and makes the entry of its process. */
+dl_status dl_endpoint_keep(dl_endpoint *endpoint, int rank, const dl_peer *peer,
+                           const dl_contact *contact);
 
 /* Reads the records of other ranks that came over a link, each after its rank, into an
  * endpoint with room for them.  DL_PROTOCOL: they are damaged, or a rank's is missing. */

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/reader.h"
 #include "pg/agree/rank_keys.h"
@@ -59,18 +58,25 @@ fail_not_joined(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadli
 static dl_status
 take_record(dl_endpoint *endpoint, int rank, dl_bytes record)
 {
-    dl_contact *contact = &endpoint->contacts[rank];
+    dl_contact contact = {.way.count = 0};
+    dl_peer peer;
 
-    *contact = (dl_contact){.way.count = 0};
-    if (dl_endpoint_take(record, &endpoint->peers[rank], contact) != DL_OK) {
+    if (dl_endpoint_take(record, &peer, &contact) != DL_OK) {
         return dl_fail_while("rank %d", rank);
     }
-    dl_endpoint_set_guard(endpoint, &contact->way);
-    return DL_OK;
+    return dl_endpoint_keep(endpoint, rank, &peer, &contact);
+}
+
+/* Appends a record as it is sent over links: after its rank. */
+static void
+put_record(dl_buffer *buffer, int rank, dl_bytes record)
+{
+    dl_put_u32(buffer, (uint32_t)rank);
+    dl_put_bytes(buffer, record);
 }
 
 static dl_status
-unseal_record(dl_endpoint *endpoint, int rank, const dl_buffer *sealed)
+unseal_record(dl_endpoint *endpoint, int rank, const dl_buffer *sealed, dl_buffer *kept)
 {
     char key[DL_ENDPOINT_KEY_SIZE];
     dl_bytes record;
@@ -79,13 +85,17 @@ unseal_record(dl_endpoint *endpoint, int rank, const dl_buffer *sealed)
         != DL_OK) {
         return dl_fail_while("rank %d", rank);
     }
+    if (kept != NULL) {
+        put_record(kept, rank, record);
+    }
     return take_record(endpoint, rank, record);
 }
 
-/* Waits for the records of these ranks, and reads them. */
+/* Waits for the records of these ranks, and reads them; appends them to `kept`, unless it
+ * is NULL. */
 static dl_status
 read_records(dl_endpoint *endpoint, dl_store *store, const int *ranks, int count,
-             dl_deadline deadline)
+             dl_buffer *kept, dl_deadline deadline)
 {
     dl_buffer *records = dl_rank_values_new(count);
     dl_rank_keys keys = {0};
@@ -99,7 +109,7 @@ read_records(dl_endpoint *endpoint, dl_store *store, const int *ranks, int count
             status == DL_TIMEOUT ? fail_not_joined(endpoint, store, deadline) : status;
     }
     for (int i = 0; status == DL_OK && i < count; i++) {
-        status = unseal_record(endpoint, ranks[i], &records[i]);
+        status = unseal_record(endpoint, ranks[i], &records[i], kept);
     }
     dl_rank_keys_fini(&keys);
     dl_rank_values_free(records, count);
@@ -107,7 +117,8 @@ read_records(dl_endpoint *endpoint, dl_store *store, const int *ranks, int count
 }
 
 static dl_status
-read_all_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+read_all_records(dl_endpoint *endpoint, dl_store *store, dl_buffer *kept,
+                 dl_deadline deadline)
 {
     int *ranks = malloc((size_t)endpoint->size * sizeof *ranks);
     int count = 0;
@@ -121,7 +132,8 @@ read_all_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
         }
     }
     dl_status status =
-        count == 0 ? DL_OK : read_records(endpoint, store, ranks, count, deadline);
+        count == 0 ? DL_OK
+                   : read_records(endpoint, store, ranks, count, kept, deadline);
     free(ranks);
     return status;
 }
@@ -140,7 +152,7 @@ dl_endpoint_open_traffic(dl_endpoint *endpoint, const char *group_name)
         .size = endpoint->size,
         .group_name = name,
         .peers = endpoint->peers,
-        .ways = endpoint->ways,
+        .ways = dl_endpoint_ways(endpoint),
         .listener = &endpoint->calls,
         .has_listener = true,
     };
@@ -216,7 +228,7 @@ fail_late(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
         (void)dl_rethrow(&error);
         return fail_not_joined(endpoint, store, deadline);
     }
-    (void)read_records(endpoint, store, &late, 1,
+    (void)read_records(endpoint, store, &late, 1, NULL,
                        dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
     dl_endpoint_describe(endpoint, late, peer);
     return dl_fail(DL_TIMEOUT, "joining timed out after %" PRId64 "ms: waiting for %s",
@@ -227,39 +239,12 @@ fail_late(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 static bool
 can_link(const dl_endpoint *endpoint, int rank)
 {
-    const dl_contact *own = &endpoint->contacts[endpoint->rank];
-    const dl_contact *other = &endpoint->contacts[rank];
-    bool has_stacks = strcmp(own->host.stack, other->host.stack) != 0;
+    const dl_contact_entry *own = &endpoint->contacts.entries[endpoint->rank];
+    const dl_contact_entry *other = &endpoint->contacts.entries[rank];
+    bool has_stacks = own->host.stack != other->host.stack;
 
-    return own->way.count > 0 && other->way.count > 0
-           && own->tls_mode == other->tls_mode
-           && !(has_stacks
-                && (dl_endpoint_has_loopback(&own->way)
-                    || dl_endpoint_has_loopback(&other->way)));
-}
-
-static dl_status
-put_record(dl_buffer *buffer, const dl_endpoint *endpoint, int rank)
-{
-    dl_buffer record = {0};
-
-    dl_endpoint_put(&record, &endpoint->peers[rank], &endpoint->contacts[rank]);
-    dl_status status = dl_buffer_check(&record);
-    dl_put_u32(buffer, (uint32_t)rank);
-    dl_put_bytes(buffer, dl_buffer_bytes(&record));
-    dl_buffer_fini(&record);
-    return status == DL_OK ? dl_buffer_check(buffer) : status;
-}
-
-static dl_status
-put_records(dl_buffer *buffer, const dl_endpoint *endpoint, bool has_all)
-{
-    for (int rank = 0; rank < endpoint->size; rank++) {
-        if (has_all || rank == endpoint->rank) {
-            DL_TRY(put_record(buffer, endpoint, rank));
-        }
-    }
-    return DL_OK;
+    return own->has_address && other->has_address && own->tls_mode == other->tls_mode
+           && !(has_stacks && (own->has_loopback || other->has_loopback));
 }
 
 dl_status
@@ -352,7 +337,7 @@ tell_neighbours(dl_endpoint *endpoint, dl_store *store, const int *neighbours,
         dl_bytes key = dl_endpoint_key(neighbours[i], text);
         bool has_come = false;
         if (dl_store_check(store, &key, 1, &has_come, deadline) == DL_OK && has_come
-            && read_records(endpoint, store, &neighbours[i], 1, deadline) == DL_OK
+            && read_records(endpoint, store, &neighbours[i], 1, NULL, deadline) == DL_OK
             && can_link(endpoint, neighbours[i])) {
             gather.neighbours[gather.neighbour_count++] = neighbours[i];
         }
@@ -379,7 +364,7 @@ gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     int count = dl_gather_neighbours(endpoint->rank, endpoint->size, neighbours);
     dl_buffer records = {0};
 
-    dl_status status = read_records(endpoint, store, neighbours, count, deadline);
+    dl_status status = read_records(endpoint, store, neighbours, count, NULL, deadline);
     if (status != DL_OK) {
         tell_neighbours(endpoint, store, neighbours, count);
         return status;
@@ -391,10 +376,11 @@ gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     }
     bool has_all = gather.neighbour_count < count;
     if (has_all) {
-        DL_TRY(read_all_records(endpoint, store, deadline));
+        status = read_all_records(endpoint, store, &records, deadline);
     }
-    DL_TRY(mark_gathering(endpoint, store, deadline));
-    status = put_records(&records, endpoint, has_all);
+    put_record(&records, endpoint->rank, dl_buffer_bytes(&endpoint->record));
+    status = status == DL_OK ? dl_buffer_check(&records) : status;
+    status = status == DL_OK ? mark_gathering(endpoint, store, deadline) : status;
     status = status == DL_OK ? run_gather(endpoint, store, &gather, &records, deadline)
                              : status;
     status = status == DL_OK ? dl_endpoint_take_all(endpoint, dl_buffer_bytes(&records))
@@ -406,13 +392,9 @@ gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 dl_status
 dl_endpoint_get_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
-    DL_TRY(endpoint->size <= READING_RANKS ? read_all_records(endpoint, store, deadline)
-                                           : gather_records(endpoint, store, deadline));
-    for (int rank = 0; rank < endpoint->size; rank++) {
-        DL_TRY(dl_process_find(&endpoint->contacts[rank].process,
-                               &endpoint->processes[rank]));
-    }
-    return DL_OK;
+    return endpoint->size <= READING_RANKS
+               ? read_all_records(endpoint, store, NULL, deadline)
+               : gather_records(endpoint, store, deadline);
 }
 
 void

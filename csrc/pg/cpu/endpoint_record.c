@@ -1,34 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The bytes of a rank's record. */
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/reader.h"
-#include "net/interface.h"
 #include "pg/cpu/endpoint.h"
 
 /* "dlcpu" and, in the last byte, a version.  A record that begins with another number
  * is not read any further. */
 #define RECORD_MAGIC UINT64_C(0x0800007570636c64)
 #define FIELD_LIMIT 1024
-
-/* Returns the address in network byte order; its size identifies the family. */
-static dl_bytes
-address_bytes(const dl_address *address)
-{
-    const struct sockaddr_in6 *ip6 = &address->socket.ip6;
-
-    switch (address->size == 0 ? AF_UNSPEC : address->socket.any.sa_family) {
-    case AF_INET:
-        return (dl_bytes){(const uint8_t *)&address->socket.ip4.sin_addr, 4};
-    case AF_INET6:
-        return (dl_bytes){ip6->sin6_addr.s6_addr, 16};
-    default:
-        return (dl_bytes){NULL, 0};
-    }
-}
 
 void
 dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contact)
@@ -43,13 +25,7 @@ dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contac
     dl_put_bytes(buffer, (dl_bytes){contact->process.bytes, DL_PROCESS_ID_SIZE});
     dl_put_bytes(buffer, dl_bytes_of(contact->host.stack));
     dl_put_bytes(buffer, dl_bytes_of(contact->host.hint));
-    dl_put_u32(buffer, (uint32_t)way->count);
-    for (int i = 0; i < way->count; i++) {
-        dl_put_bytes(buffer, address_bytes(&way->addresses[i]));
-        /* The port has the same offset in both families. */
-        dl_put_u32(buffer, ntohs(way->addresses[i].socket.ip4.sin_port));
-    }
-    dl_put_u32(buffer, way->life_port);
+    dl_way_put(buffer, way);
     dl_put_bytes(buffer, dl_bytes_of(contact->problem));
     dl_put_u32(buffer, contact->is_refused);
     if (contact->tls_mode != DL_TLS_OFF) {
@@ -86,53 +62,6 @@ take_exactly(dl_reader *reader, size_t size, uint8_t *bytes)
     return true;
 }
 
-static bool
-take_address(dl_reader *reader, dl_address *address)
-{
-    dl_bytes host;
-    uint32_t port;
-
-    if (dl_take_bytes(reader, FIELD_LIMIT, &host) != 1 || !dl_take_u32(reader, &port)
-        || (host.size != 4 && host.size != 16) || port > UINT16_MAX) {
-        return false;
-    }
-    *address = (dl_address){.size = 0};
-    if (host.size == 4) {
-        address->size = sizeof address->socket.ip4;
-        address->socket.ip4.sin_family = AF_INET;
-        memcpy(&address->socket.ip4.sin_addr, host.data, host.size);
-    } else {
-        address->size = sizeof address->socket.ip6;
-        address->socket.ip6.sin6_family = AF_INET6;
-        memcpy(&address->socket.ip6.sin6_addr, host.data, host.size);
-    }
-    address->socket.ip4.sin_port = htons((uint16_t)port);
-    return true;
-}
-
-/* The list is empty for a rank without an address. */
-static bool
-take_addresses(dl_reader *reader, dl_way *way)
-{
-    uint32_t count;
-    uint32_t life_port;
-
-    if (!dl_take_u32(reader, &count) || count > DL_INTERFACES_LIMIT) {
-        return false;
-    }
-    way->count = (int)count;
-    for (int i = 0; i < way->count; i++) {
-        if (!take_address(reader, &way->addresses[i])) {
-            return false;
-        }
-    }
-    if (!dl_take_u32(reader, &life_port) || life_port > UINT16_MAX) {
-        return false;
-    }
-    way->life_port = (uint16_t)life_port;
-    return true;
-}
-
 dl_status
 dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
 {
@@ -147,13 +76,13 @@ dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
             "its record in the store was written by another version of distlite");
     }
     if (!dl_take_i64(&reader, &peer->pid)
-        || !take_text(&reader, peer->host, sizeof peer->host)
+        || !take_text(&reader, contact->host_name, sizeof contact->host_name)
         || !take_text(&reader, contact->socket, sizeof contact->socket)
         || !take_exactly(&reader, DL_TOKEN_SIZE, contact->way.token)
         || !take_exactly(&reader, DL_PROCESS_ID_SIZE, contact->process.bytes)
         || !take_text(&reader, contact->host.stack, sizeof contact->host.stack)
         || !take_text(&reader, contact->host.hint, sizeof contact->host.hint)
-        || !take_addresses(&reader, &contact->way)
+        || !dl_way_take(&reader, &contact->way)
         || !take_text(&reader, contact->problem, sizeof contact->problem)
         || !dl_take_u32(&reader, &is_refused)
         || (dl_reader_left(&reader) > 0
@@ -162,6 +91,7 @@ dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
     }
     contact->is_refused = is_refused != 0;
     contact->tls_mode = (dl_tls_mode)tls_mode;
+    peer->host = contact->host_name;
     return DL_OK;
 }
 
@@ -182,7 +112,7 @@ dl_endpoint_digest(const dl_endpoint *endpoint)
 
     for (int rank = 0; rank < endpoint->size; rank++) {
         uint64_t words[DL_TOKEN_SIZE / sizeof(uint64_t)];
-        memcpy(words, endpoint->ways[rank]->token, sizeof words);
+        memcpy(words, endpoint->contacts.entries[rank].token, sizeof words);
         uint64_t part = mix(words[0] ^ mix(words[1] ^ mix((uint64_t)rank + 1)));
         digest.sums[rank % DL_DIGEST_PARTS] += part;
         digest.weighted[rank % DL_DIGEST_PARTS] += part * ((uint64_t)rank + 1);

@@ -41,11 +41,12 @@ store_fault(dl_store *store, int rank)
     char key[DL_ENDPOINT_KEY_SIZE];
     char late[DL_RANK_KEY_SIZE];
     char self_text[DL_PEER_TEXT_SIZE];
+    char host[DL_HOST_NAME_SIZE];
     dl_peer self;
     char text[DL_ERROR_TEXT_SIZE];
     bool existed;
 
-    dl_peer_own(&self);
+    dl_peer_own(&self, host);
     dl_peer_describe(&self, rank, self_text);
     snprintf(text, sizeof text, "%s could not join: %.1800s", self_text,
              error.status == DL_INTERRUPTED ? "it was interrupted" : error.text);

@@ -7,18 +7,19 @@
 #include <unistd.h>
 
 void
-dl_peer_own(dl_peer *peer)
+dl_peer_own(dl_peer *peer, char host[DL_HOST_NAME_SIZE])
 {
-    *peer = (dl_peer){.pid = getpid()};
+    *peer = (dl_peer){.pid = getpid(), .host = host};
     /* A longer name is truncated; the last byte stays zero. */
-    (void)gethostname(peer->host, sizeof peer->host - 1);
+    memset(host, 0, DL_HOST_NAME_SIZE);
+    (void)gethostname(host, DL_HOST_NAME_SIZE - 1);
 }
 
 void
 dl_peer_describe(const dl_peer *peer, int rank, char text[DL_PEER_TEXT_SIZE])
 {
     snprintf(text, DL_PEER_TEXT_SIZE, "rank %d (pid %" PRId64 " on host %s)", rank,
-             peer->pid, peer->host);
+             peer->pid, peer->host == NULL ? "" : peer->host);
 }
 
 dl_status

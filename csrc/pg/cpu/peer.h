@@ -16,8 +16,8 @@
 #define DL_HOST_NAME_SIZE 65 /* HOST_NAME_MAX and the terminating zero */
 
 typedef struct dl_peer {
-    int64_t pid; /* as the peer itself sees it */
-    char host[DL_HOST_NAME_SIZE];
+    int64_t pid;      /* as the peer itself sees it */
+    const char *host; /* its name; borrowed; NULL: not known */
 } dl_peer;
 
 /* What ranks compare to find out whether all have the records of the same processes: a
@@ -34,8 +34,9 @@ typedef struct dl_records_digest {
 /* Room for "rank 2 (pid 123 on host h)". */
 #define DL_PEER_TEXT_SIZE 128
 
-/* Fills in the calling process. */
-void dl_peer_own(dl_peer *peer);
+/* Fills in the calling process; `host` becomes the name of its host, which `peer` points
+ * to. */
+void dl_peer_own(dl_peer *peer, char host[DL_HOST_NAME_SIZE]);
 
 /* Writes "rank 2 (pid 123 on host h)". */
 void dl_peer_describe(const dl_peer *peer, int rank, char text[DL_PEER_TEXT_SIZE]);

@@ -45,7 +45,7 @@ static dl_bytes
 key_of(const dl_endpoint *endpoint, int rank, const char *what,
        char text[DL_RANK_KEY_SIZE])
 {
-    const uint8_t *token = endpoint->contacts[rank].way.token;
+    const uint8_t *token = endpoint->contacts.entries[rank].token;
     int size = snprintf(text, DL_RANK_KEY_SIZE, "cpu/%d/%s/", rank, what);
 
     for (int i = 0; i < DL_TOKEN_SIZE; i++) {
@@ -130,16 +130,18 @@ static dl_status
 invite(trial *self, int rank)
 {
     dl_endpoint *endpoint = self->endpoint;
-    const dl_contact *contact = &endpoint->contacts[rank];
+    const uint8_t *token = endpoint->contacts.entries[rank].token;
+    char socket[DL_LOCAL_NAME_SIZE];
     dl_deadline deadline = dl_deadline_earlier(self->deadline, TRIAL_PATIENCE);
     dl_invite message = {.group_name = dl_bytes_of(self->options->group_name),
                          .rank = (uint32_t)rank};
     dl_parcel parcel = {0};
 
-    memcpy(message.token, contact->way.token, sizeof message.token);
+    dl_contacts_socket(&endpoint->contacts, rank, socket);
+    memcpy(message.token, token, sizeof message.token);
     dl_put_invite(&parcel.bytes, &message);
-    dl_status status = dl_local_call(contact->socket, contact->way.token, &parcel,
-                                     deadline, &endpoint->connections[rank]);
+    dl_status status =
+        dl_local_call(socket, token, &parcel, deadline, &endpoint->connections[rank]);
     dl_parcel_fini(&parcel);
     return status;
 }
@@ -229,12 +231,21 @@ publish_list(trial *self)
     return status == DL_OK && are_counted(self) ? count_list(self, count) : status;
 }
 
+static dl_status
+check_socket(const trial *self, int rank)
+{
+    char socket[DL_LOCAL_NAME_SIZE];
+
+    dl_contacts_socket(&self->endpoint->contacts, rank, socket);
+    return dl_local_check(socket);
+}
+
 /* A rank that cannot send to its leader's socket watches the leader as ranks of other
  * hosts do. */
 static dl_status
 check_own_leader(trial *self, int leader)
 {
-    dl_status status = dl_local_check(self->endpoint->contacts[leader].socket);
+    dl_status status = check_socket(self, leader);
 
     self->sees_own = status == DL_OK;
     return status == DL_NOT_FOUND ? DL_OK : status;
@@ -255,18 +266,19 @@ probe_leader(trial *self, int at)
 {
     const dl_endpoint *endpoint = self->endpoint;
     int rank = self->leaders[at];
-    const dl_way *way = &endpoint->contacts[rank].way;
     dl_link *link = &self->links[at];
 
-    if (way->count == 0) {
+    if (!endpoint->contacts.entries[rank].has_address) {
         return DL_OK;
     }
     if (link->options.there == NULL) {
+        dl_way way;
         dl_link_options options = {.group = self->options->group_name,
                                    .there = &endpoint->peers[rank],
                                    .rank = endpoint->rank,
                                    .peer = rank};
-        dl_link_options_aim(&options, way, 0);
+        dl_contacts_find_way(&endpoint->contacts, rank, &way);
+        dl_link_options_aim(&options, &way, 0);
         dl_link_init(link, &options);
     }
     dl_status status = dl_link_probe(link);
@@ -303,7 +315,7 @@ check_leaders(void *context)
         if (!is_watched(self, i)) {
             continue;
         }
-        if (is_own && dl_local_check(endpoint->contacts[rank].socket) == DL_NOT_FOUND) {
+        if (is_own && check_socket(self, rank) == DL_NOT_FOUND) {
             return fail_ended(self, rank);
         }
         if (!is_own) {

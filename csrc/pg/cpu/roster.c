@@ -234,7 +234,7 @@ open_probes(dl_roster *self)
     dl_probes options = {.rank = endpoint->rank,
                          .size = endpoint->size,
                          .peers = endpoint->peers,
-                         .ways = endpoint->ways};
+                         .ways = dl_endpoint_ways(endpoint)};
 
     return endpoint->layout.host_count == 1 ? DL_OK
                                             : dl_probes_init(&self->probes, &options);
@@ -267,7 +267,7 @@ tell_hosts(const making *self)
         .group_name = self->options->group_name,
         .layout = &endpoint->layout,
         .peers = endpoint->peers,
-        .ways = endpoint->ways,
+        .ways = dl_endpoint_ways(endpoint),
         .listener = &endpoint->calls,
     };
 

@@ -26,18 +26,17 @@ fake_publish_record(dl_store *store, int rank, const dl_peer *peer,
 static inline void
 fake_publish_reach(dl_store *store, int rank, const dl_contact *contact)
 {
-    dl_contact *contacts = calloc((size_t)rank + 1, sizeof *contacts);
-    dl_endpoint endpoint = {.contacts = contacts};
+    dl_endpoint endpoint = {.rank = rank};
     dl_buffer outcome = {0};
     char key[DL_RANK_KEY_SIZE];
 
-    CHECK(contacts != NULL);
-    contacts[rank] = *contact;
+    CHECK_OK(dl_contacts_init(&endpoint.contacts, rank, rank + 1));
+    CHECK_OK(dl_contacts_put(&endpoint.contacts, rank, contact));
     dl_reach_put(&outcome, NULL, 0, "");
     CHECK_OK(dl_store_set(store, dl_reach_key(&endpoint, rank, key),
                           dl_buffer_bytes(&outcome), dl_deadline_after(0)));
     dl_buffer_fini(&outcome);
-    free(contacts);
+    dl_contacts_fini(&endpoint.contacts);
 }
 
 /* Opens a socket that others can call, though nothing accepts the calls. */

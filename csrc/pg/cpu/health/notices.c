@@ -298,6 +298,7 @@ send_round(round *self, int most, dl_deadline deadline)
 static void
 add_connection(round *self, const dl_notices_options *options, int rank)
 {
+    dl_way way;
     dl_link_options link = {
         .group = options->group_name,
         .there = &options->peers[rank],
@@ -306,7 +307,8 @@ add_connection(round *self, const dl_notices_options *options, int rank)
         .use = DL_FOR_NEWS,
     };
 
-    dl_link_options_aim(&link, options->ways[rank], 0);
+    dl_ways_find(&options->ways, rank, &way);
+    dl_link_options_aim(&link, &way, 0);
     dl_link_init(&self->links[self->count++], &link);
 }
 

@@ -19,8 +19,8 @@
 typedef struct dl_notices_options {
     const char *group_name;
     const dl_layout *layout;
-    const dl_peer *peers;         /* by rank */
-    const dl_way *const *ways;    /* by rank */
+    const dl_peer *peers; /* by rank */
+    dl_ways ways;
     dl_process *const *processes; /* by rank; set as ended by a notice; or NULL */
     dl_listener *listener;
 } dl_notices_options;

@@ -89,16 +89,17 @@ static dl_link *
 link_to_locked(dl_probes *self, int index)
 {
     int rank = index % self->size;
+    dl_way way;
     dl_link_options options = {
         .group = "", .there = &self->peers[rank], .rank = self->rank};
 
     if (self->links[index] == NULL) {
         self->links[index] = calloc(1, sizeof **self->links);
         if (self->links[index] != NULL) {
-            dl_link_options_aim(&options, self->ways[rank], 0);
+            dl_ways_find(&self->ways, rank, &way);
+            dl_link_options_aim(&options, &way, 0);
             if (index >= self->size) {
-                options.address.socket.ip4.sin_port =
-                    htons(self->ways[rank]->life_port);
+                options.address.socket.ip4.sin_port = htons(way.life_port);
             }
             dl_link_init(self->links[index], &options);
         }
@@ -175,12 +176,15 @@ dl_probes_lost(dl_probes *probes, int rank, int name)
 bool
 dl_probes_has_ended(dl_probes *probes, int rank)
 {
+    dl_way way;
+
     if (probes->links == NULL) {
         return false;
     }
     pthread_mutex_lock(&probes->lock);
     bool has_ended = check_locked(probes, rank, rank) != DL_OK;
-    if (has_ended && !probes->is_silent && probes->ways[rank]->life_port != 0) {
+    dl_ways_find(&probes->ways, rank, &way);
+    if (has_ended && !probes->is_silent && way.life_port != 0) {
         has_ended = check_locked(probes, probes->size + rank, rank) != DL_OK
                     && !probes->is_silent;
     }

@@ -21,8 +21,8 @@ typedef struct dl_probes {
     /* fixed after init; borrowed */
     int rank;
     int size;
-    const dl_peer *peers;      /* by rank */
-    const dl_way *const *ways; /* by rank */
+    const dl_peer *peers; /* by rank */
+    dl_ways ways;
     uint32_t fork_generation;
     pthread_mutex_t lock;
     /* guarded by lock */

@@ -127,6 +127,7 @@ make_link(dl_p2p *engine, int rank)
 {
     const dl_p2p_options *options = &engine->options;
     dl_p2p_peer *peer = &engine->peers[rank];
+    dl_way way;
     dl_link_options link = {
         .group = options->group_name,
         .there = &options->peers[rank],
@@ -136,7 +137,8 @@ make_link(dl_p2p *engine, int rank)
         .use = DL_FOR_MESSAGES,
     };
 
-    DL_TRY(dl_link_channel_new(&link, options->ways[rank], &peer->link));
+    dl_ways_find(&options->ways, rank, &way);
+    DL_TRY(dl_link_channel_new(&link, &way, &peer->link));
     peer->channel = &peer->link->base;
     return DL_OK;
 }

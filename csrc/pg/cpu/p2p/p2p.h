@@ -46,7 +46,7 @@ typedef struct dl_p2p_options {
     const dl_peer *peers; /* by rank */
     const dl_layout *layout;
     dl_board *board; /* of this host's ranks: whether they have ended or left */
-    const dl_way *const *ways; /* by rank; this and the next two are for other hosts */
+    dl_ways ways;    /* by rank; this and the next two are for other hosts */
     dl_listener *listener;
     dl_notices *notices; /* failures reported outside of the links, or NULL */
 } dl_p2p_options;

@@ -370,9 +370,7 @@ is_invite(const dl_join *join, dl_bytes bytes)
     return dl_take_invite(bytes, &invite)
            && dl_bytes_equal(invite.group_name, dl_bytes_of(join->options->group_name))
            && invite.rank == (uint32_t)own
-           && memcmp(invite.token, endpoint->contacts[endpoint->rank].way.token,
-                     DL_TOKEN_SIZE)
-                  == 0;
+           && memcmp(invite.token, endpoint->token, DL_TOKEN_SIZE) == 0;
 }
 
 /* Accepts one caller.  A stranger is disconnected, and `*fd` stays -1; so is a caller
@@ -384,9 +382,8 @@ receive_caller(const dl_join *join, int *fd)
 {
     dl_parcel parcel = {0};
     int caller;
-    dl_status status = dl_local_accept(
-        join->endpoint->listener,
-        join->endpoint->contacts[join->endpoint->rank].way.token, &caller);
+    dl_status status =
+        dl_local_accept(join->endpoint->listener, join->endpoint->token, &caller);
 
     if (status != DL_OK) {
         return status == DL_NOT_FOUND ? DL_OK : status;

@@ -70,6 +70,19 @@ typedef struct dl_way {
     dl_tls *tls;
 } dl_way;
 
+/* Finds the ways of a group's ranks, most of which are never needed. */
+typedef struct dl_ways {
+    void (*find)(const void *context, int rank, dl_way *way);
+    const void *context;
+    const int *ranks; /* by rank: what `find` calls it; NULL: the same */
+} dl_ways;
+
+static inline void
+dl_ways_find(const dl_ways *ways, int rank, dl_way *way)
+{
+    ways->find(ways->context, ways->ranks == NULL ? rank : ways->ranks[rank], way);
+}
+
 typedef enum dl_hello_use {
     DL_FOR_COLLECTIVES = 0,
     DL_FOR_MESSAGES = 1,

@@ -88,6 +88,7 @@ make_route(dl_traffic *self, int rank)
 {
     const dl_traffic_options *options = &self->options;
     dl_route *made = NULL;
+    dl_way way;
     dl_link_options link = {
         .group = options->group_name,
         .there = &options->peers[rank],
@@ -102,7 +103,8 @@ make_route(dl_traffic *self, int rank)
     if (made == NULL) {
         return dl_fail_no_memory();
     }
-    if (dl_bundle_init(&made->link, &link, options->ways[rank]) != DL_OK) {
+    dl_ways_find(&options->ways, rank, &way);
+    if (dl_bundle_init(&made->link, &link, &way) != DL_OK) {
         free(made);
         return DL_NO_MEMORY;
     }

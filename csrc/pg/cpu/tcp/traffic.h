@@ -20,9 +20,9 @@
 typedef struct dl_traffic_options {
     int rank;
     int size;
-    const char *group_name;    /* this and the next three are borrowed */
-    const dl_peer *peers;      /* by rank */
-    const dl_way *const *ways; /* by rank */
+    const char *group_name; /* this and the next three are borrowed */
+    const dl_peer *peers;   /* by rank */
+    dl_ways ways;
     dl_listener *listener;
     bool may_spin;     /* this rank has a core of its own */
     bool has_listener; /* no other thread accepts there: to poll it is enough */

@@ -25,6 +25,7 @@ typedef struct part {
     dl_window_ends *ends;
     char *group_name;
     dl_peer *peers;
+    char host[DL_HOST_NAME_SIZE]; /* of a group of one rank, which has no roster */
     dl_process **processes;
     dl_region *region;
     target *targets;          /* by rank */
@@ -268,8 +269,10 @@ init_clients(part *self, const dl_cpu_window_group *group)
 
     for (int rank = 0; rank < self->ranks.size; rank++) {
         if (layout->host_of[rank] != layout->host) {
+            dl_way way;
+            dl_ways_find(&group->ways, rank, &way);
             dl_window_client_init(&self->targets[rank].client, &self->ranks, rank,
-                                  &options, group->ways[rank]);
+                                  &options, &way);
         }
     }
 }
@@ -293,7 +296,7 @@ copy_group(part *self, const dl_cpu_window_group *group)
     self->ranks.processes = self->processes;
     self->ranks.ends = self->ends;
     if (group->roster == NULL) {
-        dl_peer_own(self->peers);
+        dl_peer_own(self->peers, self->host);
         return DL_OK;
     }
     (void)dl_backend_origin_ref(&group->roster->base);

@@ -23,8 +23,8 @@ typedef struct dl_cpu_window_group {
     dl_roster *roster; /* NULL in a group of one rank, like the three above */
     dl_window_ends *ends;
     /* The next two are for ranks on other hosts. */
-    const dl_way *const *ways; /* by rank */
-    dl_window_server *server;  /* NULL: all ranks are on one host */
+    dl_ways ways;
+    dl_window_server *server; /* NULL: all ranks are on one host */
     bool may_spin;
 } dl_cpu_window_group;
 
