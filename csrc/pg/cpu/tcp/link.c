@@ -18,6 +18,9 @@
  * after 200 ms. */
 #define CALL_PATIENCE (500 * DL_MILLISECOND)
 
+/* The same where the other process has ended, which is told later for it. */
+#define LAST_CALL_PATIENCE (100 * DL_MILLISECOND)
+
 void
 dl_link_init(dl_link *link, const dl_link_options *options)
 {
@@ -108,7 +111,7 @@ dl_link_probe(dl_link *link)
 }
 
 /* The part of the lower rank.  Before the probe it cannot tell whether the other rank
- * is alive, late, or never going to call.  One that has left in order may have called
+ * is alive, late, or never going to call.  One that has left or ended may have called
  * before, and the probe's answer may overtake the call. */
 static dl_status
 accept_call(dl_link *link)
@@ -138,6 +141,13 @@ accept_call(dl_link *link)
     if (status == DL_CLOSED) {
         link->left_at = now;
         return DL_OK;
+    }
+    if (status == DL_PEER_LOST && !dl_dial_is_host_lost(&link->probe)) {
+        link->ended_at = link->ended_at == 0 ? now : link->ended_at;
+        if (now < link->ended_at + LAST_CALL_PATIENCE) {
+            dl_dial_close(&link->probe);
+            return DL_OK;
+        }
     }
     return status;
 }
