@@ -54,7 +54,7 @@ dl_guard_check(const dl_guard *guard)
 }
 
 #define DL_ANY_RANK (-1)
-#define DL_ANY_TAG (-1) /* of probes; all but those of objects */
+#define DL_ANY_TAG (-1) /* of probes; all but those below */
 
 /* What a probe has found: the message that a receive with this source and tag would
  * get. */
@@ -96,15 +96,18 @@ typedef struct dl_call {
     const dl_tensor *outputs;
 } dl_call;
 
-/* The tags of the messages of send_object_list() and gather_object().  A backend may keep
+/* The tags of the messages of send_object_list() and gather_object(), and from the last
+ * one on of the signals of windows, by their number in the group.  A backend may keep
  * them apart from every tag that users choose. */
 #define DL_OBJECT_TAG 0x6f626a
 #define DL_GATHER_TAG 0x6f626b
+#define DL_SIGNAL_TAG (INT64_C(0x7369676e) << 32)
 
 static inline bool
-dl_is_object_tag(int64_t tag)
+dl_is_own_tag(int64_t tag)
 {
-    return tag == DL_OBJECT_TAG || tag == DL_GATHER_TAG;
+    return tag == DL_OBJECT_TAG || tag == DL_GATHER_TAG
+           || (tag & ~INT64_C(0xffffffff)) == DL_SIGNAL_TAG;
 }
 
 /* Constructors of the common collectives. */

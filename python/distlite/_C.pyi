@@ -2028,6 +2028,7 @@ def _exchange_blocks(
 _OBJECT_ROOM: int
 _OBJECT_TAG: int
 _GATHER_TAG: int
+_SIGNAL_TAG: int
 _SAFE_DEPTH_LIMIT: int
 
 def _put_plain(

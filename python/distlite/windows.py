@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from . import _C
-from ._C import DistError, ProcessGroup
+from ._C import DistError, ProcessGroup, recv, send
 from .groups.reduce_op import RedOpType, ReduceOp
 from .groups.world import is_outside, world
 from .shared import sizes_of
@@ -23,6 +24,9 @@ Timeout = timedelta | float | None
 Update = ReduceOp | RedOpType | Literal["replace", "no_op"]
 
 __all__ = ["Window", "WindowLock"]
+
+# The windows that each group has made, which its ranks make in the same order.
+_made_in: WeakKeyDictionary[ProcessGroup, int] = WeakKeyDictionary()
 
 
 class WindowLock:
@@ -78,8 +82,8 @@ class Window(_C._Window):
     element, with respect to all other updates of the window, even with other
     reductions. Accesses of one thread to one rank take effect in the order of the
     calls, with or without `async_op`. A rank sees what others have written after a
-    `fence`; within the same `lock`; or when a writer has called `flush` and then told
-    it so, by a message for example.
+    `fence`; within the same `lock`; after a `wait_signal` for the writer's `signal`; or
+    when a writer has called `flush` and then told it so, by a message for example.
 
     A with statement closes the window at its end, which all ranks have to reach; an
     exception closes it on this rank only.
@@ -118,6 +122,7 @@ class Window(_C._Window):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     counts: tuple[int, ...]
+    _tag: int  # of signals
 
     def __new__(
         cls,
@@ -143,6 +148,8 @@ class Window(_C._Window):
         made = super().__new__(cls, wanted, model, count, timeout)
         made.group, made.dtype, made.shape = wanted, kind, sizes
         made.counts = made._counts()
+        made._tag = _C._SIGNAL_TAG + _made_in.setdefault(wanted, 0)
+        _made_in[wanted] += 1
         if content is not None:
             made.local[...] = content
         # Before the barrier, another rank might read memory that is still being copied.
@@ -303,6 +310,48 @@ class Window(_C._Window):
         """
         self._lock(rank, shared, timeout)
         return WindowLock(self, rank)
+
+    def signal(self, rank: int) -> None:
+        """Tells a rank that this rank's accesses to its memory have taken effect.
+
+        It calls `flush` first, and then continues at once. The rank receives as many
+        signals as were sent, each by one `wait_signal`; those of other windows are
+        apart.
+
+        Args:
+            rank: The rank whose memory was accessed.
+
+        Raises:
+            ValueError: The rank is this one, or is not in the group.
+
+        Example:
+            >>> with dist.Window(2) as win:
+            ...     if rank == 0:
+            ...         win.put(np.ones(2), 1)
+            ...         win.signal(1)
+            ...     else:
+            ...         win.wait_signal(0)
+            ...         print(win.local)
+            [1. 1.]
+        """
+        self.flush(rank)
+        send(np.empty(0), group=self.group, tag=self._tag, group_dst=rank)
+
+    def wait_signal(self, rank: int) -> None:
+        """Waits for one `signal` of a rank, and then sees what it had written.
+
+        Args:
+            rank: The rank that signals.
+
+        Raises:
+            ValueError: The rank is this one, or is not in the group.
+            DistBackendError: The rank has ended, or the group's timeout has passed.
+
+        Example:
+            See `signal`.
+        """
+        self.flush(rank)
+        recv(np.empty(0), group=self.group, tag=self._tag, group_src=rank)
 
     def _element(self, value: Any) -> np.ndarray:
         """Converts a number to the window's dtype; raises an error if that changes

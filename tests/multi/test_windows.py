@@ -13,7 +13,7 @@ KILLED = -9
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("what", ["moves", "updates", "locks", "threads"])
+@pytest.mark.parametrize("what", ["moves", "updates", "locks", "threads", "signals"])
 def test_values(what, size):
     run_ranks(getattr(window_ranks, what), size)
 

@@ -11,7 +11,7 @@ TLS = {"DISTLITE_TOKEN": "the job's", "DISTLITE_TLS": "psk"}
 
 
 @pytest.mark.parametrize("places", [APART, pytest.param(MIXED, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("what", ["moves", "updates", "locks", "threads"])
+@pytest.mark.parametrize("what", ["moves", "updates", "locks", "threads", "signals"])
 def test_values(what, places):
     run_ranks(getattr(window_ranks, what), len(places), places=places)
 

@@ -14,7 +14,7 @@ def run(function, size, **extra):
     return run_ranks(function, size, env=mpi_double(**extra), places="mpi")
 
 
-@pytest.mark.parametrize("what", ["moves", "updates", "locks", "threads"])
+@pytest.mark.parametrize("what", ["moves", "updates", "locks", "threads", "signals"])
 def test_values(what):
     run(getattr(window_ranks, what), 2)
 

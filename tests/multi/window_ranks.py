@@ -62,6 +62,32 @@ def moves(rank: int, world_size: int, init_method: str, places: Any = None) -> N
     other_dtypes(rank, world_size)
 
 
+def signals(rank: int, world_size: int, init_method: str, places: Any = None) -> None:
+    """Each rank writes to the next one and tells it so, in two windows."""
+    begin(rank, world_size, init_method, places)
+    after, before = (rank + 1) % world_size, (rank - 1) % world_size
+    with distlite.Window(70_000) as win, distlite.Window(1, int) as other:
+        for step in range(20):
+            win.put(np.full(70_000, 10.0 * step + rank), after)
+            win.signal(after)
+            other.accumulate(np.ones(1, int), after)
+            other.signal(after)
+            if step == 0:
+                assert distlite.iprobe() is None
+            # In the other order: the signals of the two are apart.
+            other.wait_signal(before)
+            assert other.local[0] == step + 1
+            win.wait_signal(before)
+            assert (win.local == 10.0 * step + before).all()
+            # Not before all have read what the next step overwrites.
+            win.fence()
+        for use in (win.signal, win.wait_signal):
+            assert error_of(use, rank).startswith("ValueError")
+            assert "is not in group" in error_of(use, world_size)
+    for use in (win.signal, win.wait_signal):
+        assert "was closed" in error_of(use, after)
+
+
 def with_strides(rank: int, size: int) -> None:
     with distlite.Window((300, 500), np.int32) as win:
         values = np.arange(150_000, dtype=np.int32).reshape(500, 300) + rank

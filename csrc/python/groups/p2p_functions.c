@@ -339,5 +339,8 @@ dlpy_add_p2p_functions(PyObject *module)
     if (PyModule_AddIntConstant(module, "_OBJECT_TAG", DL_OBJECT_TAG) < 0) {
         return -1;
     }
-    return PyModule_AddIntConstant(module, "_GATHER_TAG", DL_GATHER_TAG);
+    if (PyModule_AddIntConstant(module, "_GATHER_TAG", DL_GATHER_TAG) < 0) {
+        return -1;
+    }
+    return PyModule_AddIntConstant(module, "_SIGNAL_TAG", DL_SIGNAL_TAG);
 }

@@ -26,7 +26,7 @@ static bool
 is_for(const dl_message *receive, int source, const dl_frame *frame)
 {
     bool is_tag = receive->tag == frame->tag
-                  || (receive->tag == DL_ANY_TAG && !dl_is_object_tag(frame->tag));
+                  || (receive->tag == DL_ANY_TAG && !dl_is_own_tag(frame->tag));
 
     return is_tag && (receive->peer == DL_ANY_RANK || receive->peer == source);
 }
