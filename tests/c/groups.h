@@ -5,6 +5,8 @@
 #ifndef DISTLITE_TESTS_GROUPS_H
 #define DISTLITE_TESTS_GROUPS_H
 
+#include <dlfcn.h>
+#include <stdio.h>
 #include <sys/stat.h>
 
 #include "pg/group.h"
@@ -18,6 +20,19 @@ DL_CHECK_UNUSED static dl_deadline
 soon(void)
 {
     return dl_deadline_after(GROUP_PATIENCE);
+}
+
+/* Changes a setting, NAME=value, of the double that is loaded as the library that
+ * `variable` names. */
+DL_CHECK_UNUSED static void
+change_double(const char *variable, const char *setting)
+{
+    void *library = dlopen(getenv(variable), RTLD_NOW);
+    void (*change)(const char *);
+
+    CHECK(library != NULL);
+    *(void **)&change = dlsym(library, "double_change");
+    change(setting);
 }
 
 DL_CHECK_UNUSED static dl_group *

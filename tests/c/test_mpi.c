@@ -520,7 +520,7 @@ be_stopped(int rank, const rank_processes *all, void *context)
         CHECK(kill((pid_t)pid, SIGCONT) == 0);
         _exit(0);
     }
-    setenv("DOUBLE_MPI_STOP", "MPI_Iallreduce", 1);
+    change_double("DISTLITE_MPI_LIBRARY", "DOUBLE_MPI_STOP=MPI_Iallreduce");
     int64_t began = dl_now();
     dl_status status = dl_group_run(self.group, &args, soon());
     CHECK(status == DL_PEER_LOST || status == DL_TIMEOUT || status == DL_OK);

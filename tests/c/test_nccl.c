@@ -394,7 +394,7 @@ CHECK_CASE(eight_bit_floats_are_refused_before_anything_is_sent)
 
     args.tensor.device = DL_CUDA;
     move = (dl_call){.op = DL_BROADCAST, .tensor = args.tensor};
-    setenv("DOUBLE_CUDA_CAPABILITY", "89", 1);
+    change_double("DISTLITE_CUDART_LIBRARY", "DOUBLE_CUDA_CAPABILITY=89");
     CHECK_OK(dl_hash_store_new(&store));
     dl_group *group = join_device_group("fp8", 0, 1, GROUP_PATIENCE);
     CHECK_STATUS(dl_group_submit(group, &args, soon(), &work), DL_UNSUPPORTED);
@@ -402,7 +402,7 @@ CHECK_CASE(eight_bit_floats_are_refused_before_anything_is_sent)
     CHECK_OK(dl_group_submit(group, &move, soon(), &work));
     CHECK_OK(dl_work_wait(work, soon()));
     dl_work_unref(work);
-    setenv("DOUBLE_CUDA_CAPABILITY", "90", 1);
+    change_double("DISTLITE_CUDART_LIBRARY", "DOUBLE_CUDA_CAPABILITY=90");
     CHECK_OK(dl_group_submit(group, &args, soon(), &work));
     CHECK_OK(dl_work_wait(work, soon()));
     dl_work_unref(work);
