@@ -461,7 +461,7 @@ CHECK_CASE(a_rank_that_ends_while_it_is_probed_is_noticed)
     CHECK_CONTAINS(dl_last_error()->text,
                    "timed out after 200ms: waiting for rank 1 (pid 101 on host h)");
     dl_listener_fini(&all.listeners[1]);
-    op.sequence++;
+    op = test_op(2, DL_BARRIER, PATIENCE);
     CHECK_STATUS(meet(&all.traffics[0], &op, 1), DL_PEER_LOST);
     CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid 101 on host h) exited");
     traffics_fini(&all);

@@ -66,7 +66,7 @@ fail_left(const dl_link *link)
 /* Fails with the notice that the probe has received: the other process is alive, but no
  * longer in this group. */
 static dl_status
-fail_notice(const dl_link *link, const uint8_t *frame, size_t size)
+fail_notice(dl_link *link, const uint8_t *frame, size_t size)
 {
     const dl_link_options *options = &link->options;
     dl_head head;
@@ -75,6 +75,7 @@ fail_notice(const dl_link *link, const uint8_t *frame, size_t size)
         || head.kind != DL_HEAD_NOTICE || size < DL_HEAD_SIZE + head.size) {
         return dl_dial_fail_lost(&link->options, "exited, was killed, or left");
     }
+    link->is_told = true;
     if (head.root == DL_CLOSED) {
         return fail_left(link);
     }
@@ -110,6 +111,27 @@ dl_link_probe(dl_link *link)
     return got == 0 ? DL_OK : fail_notice(link, frame, got);
 }
 
+/* Returns whether the probe that has failed shows that the other process has ended, and
+ * not why. */
+static bool
+has_ended(const dl_link *link)
+{
+    int error = link->probe.error;
+
+    return !link->is_told
+           && (error == ECONNREFUSED
+               || (link->probe.stage == DL_DIAL_OPEN
+                   && (error == 0 || error == ECONNRESET || error == EPIPE)));
+}
+
+static dl_status
+fail_ended(const dl_link *link)
+{
+    return link->end_error == 0
+               ? dl_dial_fail_lost(&link->options, "exited, was killed, or left")
+               : dl_dial_fail_stream(&link->options, DL_PEER_LOST, link->end_error);
+}
+
 /* The part of the lower rank.  Before the probe it cannot tell whether the other rank
  * is alive, late, or never going to call.  One that has left or ended may have called
  * before, and the probe's answer may overtake the call. */
@@ -136,20 +158,21 @@ accept_call(dl_link *link)
     if (link->left_at != 0) {
         return now > link->left_at + CALL_PATIENCE ? fail_left(link) : DL_OK;
     }
+    if (link->ended_at != 0) {
+        return now > link->ended_at + LAST_CALL_PATIENCE ? fail_ended(link) : DL_OK;
+    }
     dl_status status =
         now > link->wanted_since + PROBE_AFTER ? dl_link_probe(link) : DL_OK;
     if (status == DL_CLOSED) {
         link->left_at = now;
-        return DL_OK;
+    } else if (status == DL_PEER_LOST && has_ended(link)) {
+        link->ended_at = now;
+        link->end_error = link->probe.error;
+    } else {
+        return status;
     }
-    if (status == DL_PEER_LOST && !dl_dial_is_host_lost(&link->probe)) {
-        link->ended_at = link->ended_at == 0 ? now : link->ended_at;
-        if (now < link->ended_at + LAST_CALL_PATIENCE) {
-            dl_dial_close(&link->probe);
-            return DL_OK;
-        }
-    }
-    return status;
+    dl_dial_close(&link->probe);
+    return DL_OK;
 }
 
 bool

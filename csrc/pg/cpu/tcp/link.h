@@ -26,7 +26,9 @@ typedef struct dl_link {
     dl_dial probe;          /* of the lower rank, until then */
     int64_t wanted_since;   /* 0: not wanted yet */
     int64_t left_at;        /* when the probe was told so; 0: it was not */
-    int64_t ended_at;       /* when the probe found no process; 0: it did not */
+    int64_t ended_at;       /* when the probe found that it has ended; 0: it did not */
+    int end_error;          /* of errno, or 0; how it found that */
+    bool is_told;           /* the probe was told a reason */
     int64_t quiet_since;    /* first dl_link_check_host() since bytes came; 0: none */
     int64_t check_after;    /* time of the next probe, after one that has failed */
 } dl_link;
