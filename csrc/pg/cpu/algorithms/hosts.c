@@ -89,15 +89,24 @@ dl_hosts_first(dl_hosts *hosts, const dl_op_context *op)
     return &hosts->phase;
 }
 
-/* Returns whether the ranks have called `type` themselves: other backends let them meet,
- * and functions are reduced, by further collectives within an operation. */
-static bool
-is_called(const dl_op_context *op, dl_op_type type)
+/* Returns the operation of which the ranks have called a form, of uneven blocks or of
+ * objects: other backends let them meet, and functions are reduced, by further collectives
+ * within an operation. */
+static dl_op_type
+called_in(const dl_op_context *op)
 {
-    dl_op_type called = (dl_op_type)op->fingerprint.op;
-
-    return called == type || (called == DL_GATHER_V && type == DL_GATHER)
-           || (called == DL_SCATTER_V && type == DL_SCATTER);
+    switch (op->fingerprint.op) {
+    case DL_BROADCAST_OBJECTS:
+        return DL_BROADCAST;
+    case DL_GATHER_V:
+    case DL_GATHER_OBJECTS:
+        return DL_GATHER;
+    case DL_SCATTER_V:
+    case DL_SCATTER_OBJECTS:
+        return DL_SCATTER;
+    default:
+        return (dl_op_type)op->fingerprint.op;
+    }
 }
 
 const dl_op_context *
@@ -106,7 +115,7 @@ dl_hosts_first_one_way(dl_hosts *hosts, const dl_op_context *op, dl_op_type type
     const dl_op_context *first = dl_hosts_first(hosts, op);
 
     hosts->traffic->is_one_way =
-        is_called(op, type) && op->sequence % DL_ROUTE_HISTORY != 1;
+        called_in(op) == type && op->sequence % DL_ROUTE_HISTORY != 1;
     return first;
 }
 
@@ -402,10 +411,10 @@ dl_hosts_late(void *context)
 static bool
 has_root(const dl_hosts *hosts)
 {
-    uint8_t op = hosts->phase.fingerprint.op;
+    dl_op_type op = called_in(&hosts->phase);
 
     return hosts->traffic->is_one_way || op == DL_BROADCAST || op == DL_GATHER
-           || op == DL_GATHER_V || op == DL_SCATTER || op == DL_SCATTER_V;
+           || op == DL_SCATTER;
 }
 
 /* Returns whether the leader of `host` exchanges with other hosts only after all ranks
