@@ -24,8 +24,8 @@ void dl_log(dl_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* A rate limit for lines that untrusted peers can cause, on threads that must not
- * block: one line a second at most, and none that standard error does not accept at
- * once.  Zeroed memory is a new limit; a limit is not shared between threads. */
+ * block: one line a second at most, and none while standard error has no room, as far as
+ * poll(2) can tell.  Zeroed memory is a new limit; a limit is not shared between threads. */
 typedef struct dl_log_limit {
     int64_t not_before;
 } dl_log_limit;

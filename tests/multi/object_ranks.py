@@ -8,6 +8,7 @@ import tempfile
 import time
 import warnings
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from threading import Thread
 from typing import Any
@@ -17,6 +18,7 @@ from group_ranks import init
 from p2p_ranks import failure_of
 
 import distlite
+from distlite.objects import object_collectives
 
 # A part of its own, several rounds of a slot, and odd.
 LARGE = 300_001
@@ -306,9 +308,11 @@ def mismatches(
     return got
 
 
-def going_on(rank: int, world_size: int, init_method: str) -> Any:
+def going_on(rank: int, world_size: int, init_method: str, places: list[str]) -> Any:
     """Ranks that wait for no object end their calls before the others begin."""
+    os.environ["DISTLITE_HOST_HINT"] = places[rank]
     init(rank, world_size, init_method)
+    distlite.barrier()  # between hosts, the first of 64 operations waits for all
     is_root = rank == 0
     peers = range(1, world_size) if is_root else [0]
     sent, own, slots = ["settings"] if is_root else [None], [None], [None] * world_size
@@ -336,6 +340,34 @@ def going_on(rank: int, world_size: int, init_method: str) -> Any:
         step()
     distlite.destroy_process_group()
     return sent, own, slots if is_root else None
+
+
+def late_rest(
+    rank: int, world_size: int, init_method: str, places: list[str]
+) -> list[str]:
+    """Rank 1 stalls between its block of a gather and what had no room there."""
+    os.environ["DISTLITE_HOST_HINT"] = places[rank]
+    init(rank, world_size, init_method, seconds=20)
+    distlite.barrier()
+    if rank == 1:
+        rest = object_collectives.gather_rest
+
+        def stall(*arguments: Any) -> Any:
+            store.wait(["given up"])
+            return rest(*arguments)
+
+        object_collectives.gather_rest = stall
+    store = distlite.group.WORLD.get_group_store()
+    if rank == 0:
+        distlite.group.WORLD.set_timeout(timedelta(milliseconds=300))
+    said = []
+    for step in range(2):
+        slots = [None] * world_size if rank == 0 else None
+        call = partial(distlite.gather_object, [step] * 5000, slots)
+        said.append(failure_of(call)[1])
+        if rank == 0 and step == 0:
+            store.set("given up", "")
+    return said
 
 
 def failing_beside_large(

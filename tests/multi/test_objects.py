@@ -129,10 +129,19 @@ def test_calls_that_differ_are_told_on_every_rank(case, text, places):
         assert (kind, text in told) == ("DistBackendError", True), got
 
 
-def test_ranks_go_on_without_those_that_have_nothing_for_them():
-    found = run_ranks(object_ranks.going_on, 3)
+@pytest.mark.parametrize("places", [["here"] * 3, ["left", "right", "middle"]])
+def test_ranks_go_on_without_those_that_have_nothing_for_them(places):
+    found = run_ranks(object_ranks.going_on, 3, places=places)
     assert [each[:2] for each in found] == [(["settings"], [[i]]) for i in range(3)]
     assert found[0][2] == [{"rank": i} for i in range(3)]
+
+
+@pytest.mark.parametrize("places", [["here"] * 3, ["left", "right", "right"]])
+def test_a_gather_that_ends_half_way_leaves_nothing_for_the_next(places):
+    # Rank 2 may have sent all before the root gave up.
+    root, late, _ = run_ranks(object_ranks.late_rest, 3, places=places)
+    assert "timed out after 300ms" in root[0] and "rank 1" in root[0]
+    assert root[1] and late[1]
 
 
 @pytest.mark.parametrize("places", [["here"] * 3, ["left", "left", "right"]])

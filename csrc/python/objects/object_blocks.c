@@ -92,8 +92,9 @@ make_blocks(exchange *self, dl_bytes given)
             .is_writable = true,
         };
     }
+    /* The backend that moves nothing leaves the others' as they are. */
+    memset(self->memory, 0, size);
     memcpy(self->memory + start, given.data, given.size);
-    memset(self->memory + start + given.size, 0, room - given.size);
     self->own = given.data + (gives_all(self) ? (size_t)rank * BLOCK : 0);
     self->call.has_objects = true;
     self->call.tensor = self->views[self->index];

@@ -16,6 +16,7 @@ token.
 from __future__ import annotations
 
 import struct
+from operator import index
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -72,6 +73,8 @@ REMEDY = (
     "DISTLITE_OBJECTS=safe sends data only, and DISTLITE_OBJECTS=pickle is for "
     "networks on which everybody is trusted"
 )
+
+PLAIN = (int, type(None))
 
 # The setting of each group that has one of its own.
 _is_safe_in: WeakKeyDictionary[ProcessGroup, bool] = WeakKeyDictionary()
@@ -140,8 +143,6 @@ def set_safe_objects(safe: bool | None, group: ProcessGroup | None = None) -> No
         [{'rank': 0}, {'rank': 1}]
     """
     where = world.require_default() if group is None else group
-    if where in world.groups:
-        world.groups[where].object_calls.clear()
     if safe is None:
         _is_safe_in.pop(where, None)
     else:
@@ -160,15 +161,22 @@ def begin(
     rank in the group); without either, a collective has the default root."""
     where: Any = world.default if group is None else group
     info = world.groups.get(where)
-    if info is not None:
-        kept: Call | None = info.object_calls.get((name, root, safe))
-        # The list of ranks is another one after they have changed.
-        if kept is not None and kept.ranks is info.ranks:
-            return kept
+    if info is None:
+        return begin_anew(op, name, group, root, safe)
+    if root is not None and not (type(root[0]) in PLAIN and type(root[1]) in PLAIN):
+        src, group_src = (None if each is None else index(each) for each in root)
+        root = src, group_src
+    if safe is None and _is_safe_in:
+        safe = _is_safe_in.get(where)
+    key = name, root, safe, where is world.default
+    kept: Call | None = info.object_calls.get(key)
+    # The list of ranks is another one after they have changed.
+    if kept is not None and kept.ranks is info.ranks:
+        return kept
     call = begin_anew(op, name, group, root, safe)
-    if info is not None and call is not None and call.refusal is None:
+    if call is not None and call.refusal is None:
         call.ranks = info.ranks
-        info.object_calls[name, root, safe] = call
+        info.object_calls[key] = call
     return call
 
 
@@ -357,6 +365,8 @@ def headers_of(
     kinds = {rank: each.kind for rank, each in zip(ranks, headers, strict=True)}
     text = modes_differ(kinds | {call.rank: call.kind})
     has_failed = message.error is not None or headers[0].kind & FAILED
+    if not all(any(header.magic) for header in headers):
+        raise DistBackendError(f"{call.where()}: the backend moves no data")
     if any(header.magic != MAGIC for header in headers):
         text = "ranks have different versions"
     elif call.op == BROADCAST and not text and not has_failed:

@@ -65,10 +65,13 @@ def loaded(call: Call, source: int, stream: Any, buffers: list[Any]) -> Any:
 
 def moved(call: Call, move: Callable[..., Any], *arguments: Any) -> Any:
     """Carries out the rest of a collective.  After the headers the other ranks rely on
-    this one, so an error that they do not know of aborts the group."""
+    this one, so an error that they do not know of aborts the group.  So does one of the
+    messages of a gather, of which the next gather would take those that are left."""
     try:
         return move(call, *arguments)
     except DistError:
+        if call.op == GATHER:
+            call.group.abort()
         raise
     except BaseException:
         # For example out of memory: the others, which are already waiting, have to be

@@ -7,6 +7,7 @@ the GIL. Its lines come through a pair of sockets, which a thread reads.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -123,4 +124,5 @@ def _record(level: int, text: str, rank: int | None, exc_info: bool = False) -> 
 
 def _write(text: str, exc_info: bool) -> None:
     error = traceback.format_exc() if exc_info else ""
-    os.write(2, f"distlite: {text}\n{error}".encode(errors="backslashreplace"))
+    with contextlib.suppress(OSError):  # it may be closed
+        os.write(2, f"distlite: {text}\n{error}".encode(errors="backslashreplace"))
