@@ -18,8 +18,9 @@
  * after 200 ms. */
 #define CALL_PATIENCE (500 * DL_MILLISECOND)
 
-/* The same where the other process has ended, which is told later for it. */
-#define LAST_CALL_PATIENCE (100 * DL_MILLISECOND)
+/* The same where the other process has ended, which is told later for it: shorter, and
+ * enough for one packet that was lost. */
+#define LAST_CALL_PATIENCE (250 * DL_MILLISECOND)
 
 void
 dl_link_init(dl_link *link, const dl_link_options *options)
