@@ -95,6 +95,9 @@ dl_copy(void *target, const void *source, size_t size)
     uint8_t *to = target;
     const uint8_t *from = source;
 
+    if (size == 0) {
+        return;
+    }
     if (size < LEAST_STRING || !is_close_behind(target, source)) {
         memcpy(target, source, size);
         return;
@@ -127,7 +130,9 @@ dl_copy_streaming(void *target, const void *source, size_t size)
 void
 dl_copy(void *target, const void *source, size_t size)
 {
-    memcpy(target, source, size);
+    if (size > 0) {
+        memcpy(target, source, size);
+    }
 }
 
 void

@@ -6,10 +6,10 @@
 
 #include <stddef.h>
 
-/* Copies like memcpy(3).  On some processors the string instructions of memcpy(3)
- * are twenty times slower if the target lies a few bytes behind the source, modulo
- * the page size; a large array from malloc(3) lies so relative to anything that
- * begins on a page. */
+/* Copies like memcpy(3); an empty array may be NULL.  On some processors the string
+ * instructions of memcpy(3) are twenty times slower if the target lies a few bytes behind
+ * the source, modulo the page size; a large array from malloc(3) lies so relative to
+ * anything that begins on a page. */
 void dl_copy(void *target, const void *source, size_t size);
 
 /* Copies with non-temporal stores, for blocks larger than the caches: memory is written
