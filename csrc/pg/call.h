@@ -97,7 +97,7 @@ typedef struct dl_call {
 } dl_call;
 
 /* The tags of the messages of send_object_list() and gather_object(), and from the last
- * one on of the signals of windows, by their number in the group.  A backend may keep
+ * one on of the signals of windows, by the operation that made them.  A backend may keep
  * them apart from every tag that users choose. */
 #define DL_OBJECT_TAG 0x6f626a
 #define DL_GATHER_TAG 0x6f626b

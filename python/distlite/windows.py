@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -24,9 +23,6 @@ Timeout = timedelta | float | None
 Update = ReduceOp | RedOpType | Literal["replace", "no_op"]
 
 __all__ = ["Window", "WindowLock"]
-
-# The windows that each group has made, which its ranks make in the same order.
-_made_in: WeakKeyDictionary[ProcessGroup, int] = WeakKeyDictionary()
 
 
 class WindowLock:
@@ -148,8 +144,9 @@ class Window(_C._Window):
         made = super().__new__(cls, wanted, model, count, timeout)
         made.group, made.dtype, made.shape = wanted, kind, sizes
         made.counts = made._counts()
-        made._tag = _C._SIGNAL_TAG + _made_in.setdefault(wanted, 0)
-        _made_in[wanted] += 1
+        # Alike on all ranks, also on those that have joined the group later.
+        number: int = wanted._get_sequence_number_for_group()
+        made._tag = _C._SIGNAL_TAG + number % (1 << 32)
         if content is not None:
             made.local[...] = content
         # Before the barrier, another rank might read memory that is still being copied.
