@@ -16,9 +16,9 @@
 #   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS, and then what
 #                   clients say to servers that run
 #   make hostile    the cost of hostile requests for a store's server and a job; WHAT=add_on_blanks
-#   make simulate   the store in a simulated world, with faults, or ranks that join with
-#                   STAGE=join or compute with STAGE=collectives: SEEDS=0:1000, or SEED=123 TRACE=1; make mutants plants faults
-#                   that it has to find
+#   make simulate   the store in a simulated world, with faults, or with STAGE=join,
+#                   collectives or elastic the ranks that do that: SEEDS=0:1000, or SEED=123
+#                   TRACE=1; make mutants plants faults that it has to find
 #   make soak       random programs, kills, threads: MINUTES=5 SEED=1 WHAT=differential,...
 #   make lint       layering, C-API rules, stubs, ruff, mypy, clang-format
 #   make tidy       clang-tidy over the core
@@ -179,7 +179,8 @@ SANITIZED = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-n
 
 asan: export DISTLITE_SANITIZE = address,undefined
 asan: build/address,undefined/.built
-	$(PYTEST) tests/c tests/simulate $(TESTS)
+	$(PYTEST) tests/c $(TESTS)
+	DISTLITE_SANITIZE=address $(PYTEST) tests/simulate $(TESTS)
 	$(SANITIZED) $(PYTEST) tests/unit tests/fuzz/test_live_servers.py $(TESTS)
 
 ubsan: export DISTLITE_SANITIZE = undefined
@@ -252,7 +253,7 @@ fuzz: build/.extension build/address,undefined/.built
 hostile: build/.extension
 	$(BIN)/python tests/hostile/hostile.py $(WHAT)
 
-simulate: .venv/.packages
+simulate: build/.extension
 	$(BIN)/python tests/simulate/simulate.py --stage=$(STAGE) --seeds=$(SEEDS) \
 		$(addprefix --seed=,$(SEED)) $(if $(TRACE),--trace)
 

@@ -251,15 +251,21 @@ MUTANTS = {
 }
 
 
-def build(builder: Builder, name: str, mutant: Mutant) -> Path:
-    """Returns the simulator with the mutant in place of its file."""
+def changed_text(name: str) -> str:
+    """Returns the file of a mutant with the fault."""
+    mutant = MUTANTS[name]
     text = (ROOT / "csrc" / mutant.file).read_text()
     if text.count(mutant.old) != 1:
         raise SystemExit(f"{mutant.file} has no such text any more: {name}")
+    return text.replace(mutant.old, mutant.new)
+
+
+def build(builder: Builder, name: str) -> Path:
+    """Returns the simulator with the mutant in place of its file."""
     number = list(MUTANTS).index(name)
     source = builder.folder / "mutants" / f"mutant_{number}.c"
     source.parent.mkdir(parents=True, exist_ok=True)
-    changed = text.replace(mutant.old, mutant.new)
+    changed = changed_text(name)
     if not source.exists() or source.read_text() != changed:
         source.write_text(changed)
     return simulator(builder, changed=source)
@@ -281,8 +287,7 @@ def main() -> None:
     builder = Builder()
     missed = 0
     for name in arguments.names or MUTANTS:
-        mutant = MUTANTS[name]
-        seed = hunt(build(builder, name, mutant), mutant.stage, arguments.seeds)
+        seed = hunt(build(builder, name), MUTANTS[name].stage, arguments.seeds)
         missed += seed is None
         print(f"{name}: {'not found' if seed is None else f'seed {seed}'}", flush=True)
     sys.exit(missed > 0)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Builds the simulator and runs seeds.
+"""Builds the simulator and runs seeds of a stage: store, join, collectives, or elastic,
+which is in Python.
 
 simulate.py --stage store --seeds 0:1000
 simulate.py --stage store --seed 123 [--trace]
@@ -13,7 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
 
 from c_build import Builder
 from simulate_build import simulator
@@ -32,13 +34,14 @@ def main() -> None:
     parser.add_argument("--trace", action="store_true", help="print every call")
     parser.add_argument("--faults", default="0xffff", help="a mask of those to keep")
     arguments = parser.parse_args()
-    command = [str(simulator(Builder()))]
-    if arguments.seed is not None and arguments.trace:
-        command += ["--trace", arguments.stage, str(arguments.seed), arguments.faults]
+    stage, seed = arguments.stage, arguments.seed
+    first, last = arguments.seeds if seed is None else (seed, seed + 1)
+    if stage == "elastic":
+        command = [sys.executable, HERE / "elastic_world.py", str(first), str(last)]
+    elif seed is not None and arguments.trace:
+        command = [simulator(Builder()), "--trace", stage, str(seed), arguments.faults]
     else:
-        seed = arguments.seed
-        first, last = arguments.seeds if seed is None else (seed, seed + 1)
-        command += [arguments.stage, str(first), str(last)]
+        command = [simulator(Builder()), stage, str(first), str(last)]
     sys.exit(subprocess.run(command).returncode)
 
 
