@@ -14,11 +14,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from c_build import Builder
-from simulate_build import simulator
+from simulate_build import HERE, simulator
 
 
 def seed_range(text: str) -> tuple[int, int]:
