@@ -15,6 +15,8 @@
 
 #include "base/deadline.h"
 
+#define LINE_SIZE 2304 /* a whole error text and the head of the line */
+
 static atomic_int own_rank = -1;
 static pthread_once_t level_once = PTHREAD_ONCE_INIT;
 static dl_log_level threshold;
@@ -56,23 +58,25 @@ dl_log_install(dl_log_fn wanted)
     atomic_store(&receiver, wanted);
 }
 
-static int
-put_head(char *line, dl_log_level level)
+/* Returns the size of the head, as of "[rank3]:[W1121 08:30:01.123456 distlite] ". */
+static size_t
+put_head(char *line, size_t limit, dl_log_level level)
 {
     int rank = atomic_load_explicit(&own_rank, memory_order_relaxed);
     struct timespec now;
     struct tm date;
     char day[32];
-    char prefix[32] = "";
+    int size = 0;
 
     clock_gettime(CLOCK_REALTIME, &now);
     localtime_r(&now.tv_sec, &date);
     strftime(day, sizeof day, "%m%d %H:%M:%S", &date);
     if (rank >= 0) {
-        snprintf(prefix, sizeof prefix, "[rank%d]:", rank);
+        size = snprintf(line, limit, "[rank%d]:", rank);
     }
-    return snprintf(line, DL_LOG_LINE_SIZE, "%s[%c%s.%06ld distlite] ", prefix,
-                    "IWE"[level], day, now.tv_nsec / 1000);
+    size += snprintf(line + size, limit - (size_t)size, "[%c%s.%06ld distlite] ",
+                     "IWE"[level], day, now.tv_nsec / 1000);
+    return (size_t)size;
 }
 
 /* Returns whether standard error takes a line at once.  It may still have to wait if
@@ -87,52 +91,30 @@ has_room(void)
 
 /* A text that is too long is cut.  Nothing useful can be done where standard error is
  * closed. */
-__attribute__((format(printf, 3, 0))) static void
-write_line(dl_log_level level, bool may_block, const char *format, va_list arguments)
-{
-    dl_log_fn receive = atomic_load_explicit(&receiver, memory_order_acquire);
-    char line[DL_LOG_LINE_SIZE];
-    size_t limit = sizeof line - 1; /* for the line feed */
-    size_t size = (size_t)put_head(line, level);
-
-    size += (size_t)vsnprintf(line + size, limit - size, format, arguments);
-    if (size >= limit) {
-        size = limit - 1;
-    }
-    line[size++] = '\n';
-    bool is_received = receive != NULL && receive(line, size);
-    if (!is_received && (may_block || has_room())) {
-        ssize_t written = write(STDERR_FILENO, line, size);
-        (void)written;
-    }
-}
-
-void
-dl_log(dl_log_level level, const char *format, ...)
-{
-    va_list arguments;
-    int saved = errno;
-
-    if (dl_log_is_on(level)) {
-        va_start(arguments, format);
-        write_line(level, true, format, arguments);
-        va_end(arguments);
-    }
-    errno = saved;
-}
-
 void
 dl_log_limited(dl_log_limit *limit, dl_log_level level, const char *format, ...)
 {
+    char line[LINE_SIZE + 1]; /* and the line feed */
     va_list arguments;
     int saved = errno;
     int64_t now = dl_now();
 
-    if (dl_log_is_on(level) && now >= limit->not_before) {
+    if (!dl_log_is_on(level) || (limit != NULL && now < limit->not_before)) {
+        return;
+    }
+    if (limit != NULL) {
         limit->not_before = now + DL_SECOND;
-        va_start(arguments, format);
-        write_line(level, false, format, arguments);
-        va_end(arguments);
+    }
+    size_t size = put_head(line, LINE_SIZE, level);
+    va_start(arguments, format);
+    size += (size_t)vsnprintf(line + size, LINE_SIZE - size, format, arguments);
+    va_end(arguments);
+    size = size < LINE_SIZE ? size : LINE_SIZE - 1;
+    line[size++] = '\n';
+    dl_log_fn receive = atomic_load_explicit(&receiver, memory_order_acquire);
+    bool is_received = receive != NULL && receive(line, size);
+    if (!is_received && (limit == NULL || has_room())) {
+        (void)!write(STDERR_FILENO, line, size);
     }
     errno = saved;
 }

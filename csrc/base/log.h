@@ -20,12 +20,12 @@ typedef enum dl_log_level {
     DL_LOG_ERROR = 2,
 } dl_log_level;
 
-void dl_log(dl_log_level level, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+#define dl_log(level, ...) dl_log_limited(NULL, level, __VA_ARGS__)
 
 /* A rate limit for lines that untrusted peers can cause, on threads that must not
  * block: one line a second at most, and none while standard error has no room, as far as
- * poll(2) can tell.  Zeroed memory is a new limit; a limit is not shared between threads. */
+ * poll(2) can tell.  Zeroed memory is a new limit; a limit is not shared between threads.
+ * NULL: the line is written in any case. */
 typedef struct dl_log_limit {
     int64_t not_before;
 } dl_log_limit;
@@ -55,8 +55,6 @@ void dl_debug_level_set(dl_debug_level level);
 /* Sets the level that `text` names, in any case; NULL is OFF.  DL_INVALID has torch's
  * error text and leaves the level unchanged. */
 dl_status dl_debug_level_read(const char *text);
-
-#define DL_LOG_LINE_SIZE 2304 /* a whole error text and the head of the line */
 
 /* Installs what is given each line first, with its line feed; it returns false if the
  * line is to go to standard error.  Called on any thread, with any locks held: it must
