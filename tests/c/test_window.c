@@ -175,7 +175,7 @@ take(scene *self, int rank, bool is_shared, int64_t limit)
 static void
 give_back(scene *self, int rank)
 {
-    CHECK_OK(dl_lock_queue_release(self->queue, &self->ranks[rank], 0, rank, soon()));
+    CHECK_OK(dl_lock_queue_leave(self->queue, &self->ranks[rank], 0, rank, soon()));
 }
 
 static bool
@@ -319,8 +319,6 @@ CHECK_CASE(locks_do_not_nest)
     CHECK_OK(take(&all, 1, true, 0));
     CHECK_EQUAL(take(&all, 2, false, 0), DL_TIMEOUT);
     CHECK(said("has locked it"));
-    CHECK_EQUAL(dl_lock_queue_release(all.queue, &all.ranks[2], 0, 2, soon()),
-                DL_INVALID);
     give_back(&all, 0);
     give_back(&all, 1);
     CHECK_OK(take(&all, 2, false, 0));
@@ -346,11 +344,11 @@ CHECK_CASE(a_latch_of_a_killed_rank_fails_its_waiters)
 CHECK_CASE(the_end_of_the_group_ends_a_wait)
 {
     scene all;
-    dl_error cause = {.status = DL_CANCELLED, .text = "aborted"};
 
     scene_init(&all);
     CHECK_OK(take(&all, 0, false, 0));
-    dl_window_ends_set(all.ends, &cause);
+    all.ends.cause = (dl_error){.status = DL_CANCELLED, .text = "aborted"};
+    atomic_store(&all.ends.is_over, true);
     CHECK_EQUAL(take(&all, 1, false, 10 * DL_SECOND), DL_CANCELLED);
     CHECK(said("aborted"));
     scene_fini(&all);

@@ -22,24 +22,21 @@ static void
 begin(void)
 {
     dl_way way = {.count = 1, .addresses[0].size = sizeof(struct sockaddr_in)};
-    dl_window_server_options options = {
-        .group_name = "g", .rank = 0, .size = SCENE_SIZE, .listener = &listener};
 
     scene_init(&all);
     way.addresses[0].socket.ip4.sin_family = AF_INET;
     way.addresses[0].socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     CHECK_OK(dl_listener_open(&listener, &way));
-    options.ends = all.ends;
-    CHECK_OK(dl_window_server_new(&options, &server));
-    CHECK_OK(dl_window_server_add(server, &all.served));
+    server = dl_window_server_new("g");
+    CHECK(server != NULL);
+    CHECK_OK(dl_window_server_add(server, &listener, &all.served));
     CHECK_EQUAL(all.served.number, 1);
 }
 
 static void
 end(void)
 {
-    dl_window_server_stop(server);
-    dl_window_server_unref(server);
+    dl_window_server_close(server);
     dl_listener_fini(&listener);
     scene_fini(&all);
 }
@@ -100,7 +97,7 @@ receive(dl_link *link, dl_head *head)
     return true;
 }
 
-static const dl_head flush = {.detail = DL_WINDOW_FLUSH, .id = 7};
+static const dl_head flush = {.detail = DL_WINDOW_FLUSH};
 
 static void
 check_served(dl_link *link)
@@ -110,7 +107,6 @@ check_served(dl_link *link)
     send_request(link, flush);
     CHECK(receive(link, &head));
     CHECK_EQUAL(head.detail, DL_WINDOW_DONE);
-    CHECK_EQUAL(head.id, 7);
 }
 
 /* The last frame of a connection to a window that is closed. */
@@ -120,10 +116,8 @@ check_closed(dl_link *link)
     dl_head head;
 
     CHECK(receive(link, &head));
-    CHECK_EQUAL(head.kind, DL_HEAD_WINDOW);
-    CHECK_EQUAL(head.detail, DL_WINDOW_FAILED);
+    CHECK_EQUAL(head.kind, DL_HEAD_NOTICE);
     CHECK_EQUAL(head.root, DL_CLOSED);
-    CHECK_EQUAL(head.id, 0);
     CHECK(!receive(link, &head));
 }
 
@@ -204,7 +198,7 @@ CHECK_CASE(a_request_that_is_not_valid_ends_the_connection)
 CHECK_CASE(a_wait_for_a_lock_ends_with_its_rank_s_patience)
 {
     dl_lock_request request = {.asker = 2, .deadline = soon()};
-    dl_head lock = {.detail = DL_WINDOW_LOCK, .id = 1, .length = UINT64_MAX};
+    dl_head lock = {.detail = DL_WINDOW_LOCK, .length = UINT64_MAX};
     dl_link first, second;
     dl_head head;
 
@@ -212,7 +206,7 @@ CHECK_CASE(a_wait_for_a_lock_ends_with_its_rank_s_patience)
     CHECK_OK(dl_lock_queue_take(all.queue, &all.ranks[2], 0, &request));
     open_link(&first, 1, 1);
     send_request(&first, lock);
-    send_request(&first, (dl_head){.detail = DL_WINDOW_UNLOCK, .id = 2});
+    send_request(&first, (dl_head){.detail = DL_WINDOW_UNLOCK});
     dl_link_fini(&first);
     open_link(&second, 1, 1);
     send_request(&second, lock);
@@ -221,7 +215,7 @@ CHECK_CASE(a_wait_for_a_lock_ends_with_its_rank_s_patience)
         (void)dl_listener_poll(&listener);
         CHECK(!dl_deadline_passed(limit));
     }
-    CHECK_OK(dl_lock_queue_release(all.queue, &all.ranks[2], 0, 2, soon()));
+    CHECK_OK(dl_lock_queue_leave(all.queue, &all.ranks[2], 0, 2, soon()));
     CHECK(receive(&second, &head));
     CHECK_EQUAL(head.detail, DL_WINDOW_DONE);
     dl_link_fini(&second);
@@ -235,10 +229,9 @@ send_without_reading(dl_link *link)
     uint8_t bytes[DL_HEAD_SIZE];
     int64_t moved_at = dl_now();
 
-    dl_head_put(bytes, &(dl_head){.kind = DL_HEAD_WINDOW,
-                                  .detail = DL_WINDOW_GET,
-                                  .id = 1,
-                                  .total = 256});
+    dl_head_put(
+        bytes,
+        &(dl_head){.kind = DL_HEAD_WINDOW, .detail = DL_WINDOW_GET, .total = 256});
     for (size_t at = 0; dl_now() < moved_at + DL_SECOND / 4;) {
         struct iovec part = {bytes + at, sizeof bytes - at};
         size_t sent;
@@ -274,8 +267,7 @@ CHECK_CASE(a_withdrawn_window_is_reported_to_all)
     open_link(&idle, 2, 1);
     open_link(&waiting, 1, 1);
     check_served(&idle);
-    send_request(&waiting,
-                 (dl_head){.detail = DL_WINDOW_LOCK, .id = 1, .length = UINT64_MAX});
+    send_request(&waiting, (dl_head){.detail = DL_WINDOW_LOCK, .length = UINT64_MAX});
     dl_deadline limit = soon();
     while (atomic_load(&all.queue->sleepers) == 0) {
         (void)dl_listener_poll(&listener);
@@ -303,8 +295,7 @@ CHECK_CASE(the_end_of_the_group_is_reported)
     begin();
     open_link(&link, 1, 1);
     check_served(&link);
-    dl_window_ends_set(all.ends, &cause);
-    dl_window_server_wake(server);
+    dl_window_server_end(server, &cause);
     CHECK(receive(&link, &head));
     CHECK_EQUAL(head.kind, DL_HEAD_NOTICE);
     CHECK_EQUAL(head.root, DL_CANCELLED);

@@ -26,7 +26,7 @@ begin(int caller)
 static void
 end(void)
 {
-    dl_window_session_fini(&session);
+    dl_buffer_fini(&session.out);
     scene_fini(&all);
 }
 
@@ -39,9 +39,6 @@ ask(dl_head head, const void *payload)
         memcpy(aligned, payload, head.size);
     }
     head.kind = DL_HEAD_WINDOW;
-    if (!dl_window_frame_is_request(&head)) {
-        return DL_PROTOCOL;
-    }
     return dl_window_session_answer(&session, &all.served, &head, aligned);
 }
 
@@ -83,13 +80,11 @@ CHECK_CASE(requests_are_carried_out_in_their_order)
     CHECK_OK(ask((dl_head){.detail = DL_WINDOW_FETCH,
                            .size = 12,
                            .root = DL_UPDATE_REPLACE,
-                           .id = 9,
                            .tag = 4,
                            .total = 12},
                  values));
     dl_head head = answer(got, sizeof got);
     CHECK_EQUAL(head.detail, DL_WINDOW_DONE);
-    CHECK_EQUAL(head.id, 9);
     CHECK(got[0] == 10 && got[1] == 12 && got[2] == 7);
     CHECK_OK(ask((dl_head){.detail = DL_WINDOW_SWAP, .size = 8, .tag = 12, .total = 4},
                  swapped));
@@ -98,8 +93,8 @@ CHECK_CASE(requests_are_carried_out_in_their_order)
     CHECK_OK(ask((dl_head){.detail = DL_WINDOW_GET, .tag = 4, .total = 12}, NULL));
     CHECK_EQUAL(answer(got, sizeof got).size, 12);
     CHECK(got[0] == 5 && got[1] == 6 && got[2] == -1);
-    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_FLUSH, .id = 3}, NULL));
-    CHECK_EQUAL(answer(NULL, 0).id, 3);
+    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_FLUSH}, NULL));
+    CHECK_EQUAL(answer(NULL, 0).detail, DL_WINDOW_DONE);
     end();
 }
 
@@ -155,11 +150,10 @@ CHECK_CASE(a_closed_window_is_reported)
     atomic_store(&all.memory.head->is_open, 0);
     CHECK_OK(ask((dl_head){.detail = DL_WINDOW_PUT, .size = 4, .total = 4}, &one));
     CHECK_EQUAL(session.out.size, 0);
-    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_FLUSH, .id = 2}, NULL));
+    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_FLUSH}, NULL));
     dl_head head = answer(text, sizeof text);
     CHECK_EQUAL(head.detail, DL_WINDOW_FAILED);
     CHECK_EQUAL(head.root, DL_CLOSED);
-    CHECK_EQUAL(head.id, 2);
     CHECK(strstr(text, "has closed it") != NULL);
     CHECK_OK(ask((dl_head){.detail = DL_WINDOW_GET, .total = 4}, NULL));
     CHECK_EQUAL(answer(text, sizeof text).root, DL_CLOSED);
@@ -178,8 +172,8 @@ take_here(void)
 static void
 give_back_here(void)
 {
-    CHECK_OK(dl_lock_queue_release(all.queue, &all.ranks[2], 0, 2,
-                                   dl_deadline_after(DL_SECOND)));
+    CHECK_OK(dl_lock_queue_leave(all.queue, &all.ranks[2], 0, 2,
+                                 dl_deadline_after(DL_SECOND)));
 }
 
 static void *
@@ -200,11 +194,10 @@ CHECK_CASE(a_lock_is_granted_when_it_is_free)
     begin(1);
     take_here();
     CHECK_OK(dl_thread_start(&thread, give_back_later, NULL));
-    CHECK_OK(
-        ask((dl_head){.detail = DL_WINDOW_LOCK, .id = 4, .length = UINT64_MAX}, NULL));
-    CHECK_EQUAL(answer(NULL, 0).id, 4);
+    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_LOCK, .length = UINT64_MAX}, NULL));
+    CHECK_EQUAL(answer(NULL, 0).detail, DL_WINDOW_DONE);
     pthread_join(thread, NULL);
-    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_UNLOCK, .id = 5}, NULL));
+    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_UNLOCK}, NULL));
     CHECK_EQUAL(answer(NULL, 0).detail, DL_WINDOW_DONE);
     take_here();
     give_back_here();
@@ -217,7 +210,7 @@ CHECK_CASE(a_wait_ends_at_its_limit_and_names_the_holder)
 
     begin(1);
     take_here();
-    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_LOCK, .id = 4, .length = 0}, NULL));
+    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_LOCK, .length = 0}, NULL));
     dl_head head = answer(text, sizeof text);
     CHECK_EQUAL(head.root, DL_TIMEOUT);
     CHECK(strstr(text, "rank 2 (pid 102 on host h) has locked it") != NULL);
@@ -231,11 +224,10 @@ CHECK_CASE(a_wait_that_is_given_up_has_no_answer)
     begin(1);
     take_here();
     has_given_up = true;
-    CHECK_OK(
-        ask((dl_head){.detail = DL_WINDOW_LOCK, .id = 4, .length = UINT64_MAX}, NULL));
+    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_LOCK, .length = UINT64_MAX}, NULL));
     CHECK_EQUAL(session.out.size, 0);
-    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_UNLOCK, .id = 5}, NULL));
-    CHECK_EQUAL(answer(NULL, 0).id, 5);
+    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_UNLOCK}, NULL));
+    CHECK_EQUAL(answer(NULL, 0).detail, DL_WINDOW_DONE);
     give_back_here();
     take_here();
     end();

@@ -19,7 +19,7 @@ typedef struct scene {
     dl_peer peers[SCENE_SIZE];
     dl_process *processes[SCENE_SIZE];
     dl_window_ranks ranks[SCENE_SIZE];
-    dl_window_ends *ends;
+    dl_window_ends ends;
     void *mapped;
     dl_window_memory memory;
     dl_lock_queue *queue;
@@ -32,7 +32,6 @@ scene_init(scene *self)
     size_t head = dl_window_head_size(SCENE_SIZE);
 
     memset(self, 0, sizeof *self);
-    self->ends = dl_window_ends_new();
     CHECK(posix_memalign(&self->mapped, 4096, head + 4096) == 0);
     memset(self->mapped, 0, head + 4096);
     self->memory = (dl_window_memory){
@@ -58,7 +57,7 @@ scene_init(scene *self)
             .group_name = "g",
             .peers = self->peers,
             .processes = self->processes,
-            .ends = self->ends,
+            .ends = &self->ends,
         };
     }
     self->served = (dl_window_served){
@@ -81,7 +80,6 @@ scene_fini(scene *self)
     for (int rank = 0; rank < SCENE_SIZE; rank++) {
         dl_process_unref(self->processes[rank]);
     }
-    dl_window_ends_unref(self->ends);
     free(self->mapped);
 }
 

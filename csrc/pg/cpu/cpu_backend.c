@@ -38,8 +38,7 @@ abort_hosts(dl_cpu_backend *self, const dl_error *cause)
 void
 dl_cpu_give_up(dl_cpu_backend *self, const dl_error *cause)
 {
-    dl_window_ends_set(self->windows, cause);
-    dl_window_server_wake(atomic_load(&self->window_server));
+    dl_window_server_end(self->windows, cause);
     if (self->size > 1) {
         dl_board_abort(&self->board, cause);
         dl_p2p_abort(self->p2p, cause);
@@ -63,8 +62,7 @@ leave_backend(dl_backend *backend)
 
     snprintf(cause.text, sizeof cause.text, "group %.200s was closed",
              self->group_name);
-    dl_window_ends_set(self->windows, &cause);
-    dl_window_server_wake(atomic_load(&self->window_server));
+    dl_window_server_end(self->windows, &cause);
     if (self->size > 1) {
         dl_p2p_leave(self->p2p);
         dl_board_leave(&self->board);
@@ -91,10 +89,7 @@ free_backend(dl_backend *backend)
     if (self->fork_generation == dl_fork_generation()) {
         dl_end_unsubscribe(&self->ends);
     }
-    if (atomic_load(&self->window_server) != NULL) {
-        dl_window_server_stop(atomic_load(&self->window_server));
-        dl_window_server_unref(atomic_load(&self->window_server));
-    }
+    dl_window_server_close(self->windows);
     dl_p2p_close(self->p2p);
     dl_hosts_fini(&self->hosts);
     dl_traffic_fini(&self->traffic);
@@ -106,7 +101,6 @@ free_backend(dl_backend *backend)
         return_loan(self);
         dl_backend_origin_unref(&self->roster->base);
     }
-    dl_window_ends_unref(self->windows);
     dl_buffer_fini(&self->staging);
     dl_layout_fini(&self->layout);
     free(self->local_peers);
@@ -258,44 +252,20 @@ share_memory(dl_backend *backend, size_t size, dl_region **region)
                : dl_shared_new(&self->roster->membership.arena, size, region);
 }
 
-/* Returns the server of this rank's windows, which the first of them starts.  Called
- * with the group's lock held. */
-static dl_status
-server_of_windows(dl_cpu_backend *self, dl_window_server **server)
-{
-    dl_window_server_options options = {
-        .group_name = self->group_name,
-        .rank = self->rank,
-        .size = self->size,
-        .listener = &self->roster->endpoint.calls,
-        .ends = self->windows,
-    };
-
-    *server = atomic_load(&self->window_server);
-    if (*server == NULL) {
-        DL_TRY(dl_window_server_new(&options, server));
-        atomic_store(&self->window_server, *server);
-    }
-    return DL_OK;
-}
-
 static dl_status
 make_window(dl_backend *backend, const dl_window_options *options,
             dl_window_part **part)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
-    dl_cpu_window_group group = {.name = self->group_name, .ends = self->windows};
+    dl_cpu_window_group group = {.server = self->windows};
 
     if (self->size > 1) {
         group.layout = &self->layout;
         group.peers = self->peers;
         group.processes = self->processes;
         group.roster = self->roster;
-        group.may_spin = self->board.header->cores_per_rank > 0;
-    }
-    if (dl_cpu_has_hosts(self)) {
         group.ways = self->ways;
-        DL_TRY(server_of_windows(self, &group.server));
+        group.may_spin = self->board.header->cores_per_rank > 0;
     }
     return dl_cpu_window_new(&group, options, part);
 }
@@ -575,7 +545,7 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     self->size = options->size;
     self->fork_generation = dl_fork_generation();
     self->group_name = strdup(options->group_name);
-    self->windows = dl_window_ends_new();
+    self->windows = dl_window_server_new(options->group_name);
     dl_status status =
         self->group_name == NULL || self->windows == NULL ? dl_fail_no_memory() : DL_OK;
     if (status == DL_OK && options->size == 1 && options->origin == NULL) {

@@ -31,9 +31,7 @@ typedef struct dl_cpu_backend {
     dl_peer *local_peers;         /* by local rank; for the board */
     dl_process **local_processes; /* by local rank; the roster's */
     dl_p2p *p2p;                  /* NULL for one rank */
-    dl_window_ends *windows;      /* informs windows that the group has ended */
-    /* of the first window on; only with several hosts */
-    _Atomic(dl_window_server *) window_server;
+    dl_window_server *windows;
     dl_notices notices;     /* only with several hosts */
     dl_end_subscriber ends; /* wakes this group's waits when a process has ended */
     /* used by the thread that is in an operation; the abort and leave functions lock */

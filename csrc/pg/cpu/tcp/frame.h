@@ -48,7 +48,7 @@ typedef enum dl_head_kind {
  * total     -                count            -           total
  * length    -                of the message   -           -
  *
- * The fields of WINDOW are in pg/cpu/window/window_frame.h. */
+ * The fields of WINDOW are in pg/cpu/window/window_session.h. */
 typedef struct dl_head {
     uint8_t kind;
     uint8_t detail;

@@ -14,6 +14,7 @@ typedef struct target {
     dl_window_memory memory;
     dl_segment segment;      /* empty for the own memory */
     dl_window_client client; /* if it is on another host */
+    atomic_bool has_lock;    /* this rank has the lock of the memory */
 } target;
 
 typedef struct part {
@@ -22,16 +23,13 @@ typedef struct part {
     dl_window_options options;
     dl_window_ranks ranks;
     dl_roster *roster;
-    dl_window_ends *ends;
-    char *group_name;
     dl_peer *peers;
     char host[DL_HOST_NAME_SIZE]; /* of a group of one rank, which has no roster */
     dl_process **processes;
     dl_region *region;
-    target *targets;          /* by rank */
-    atomic_int locks;         /* that this rank has */
-    dl_window_server *server; /* this and the next only with several hosts */
-    dl_window_served served;
+    target *targets; /* by rank */
+    dl_window_server *server;
+    dl_window_served served; /* only with several hosts */
 } part;
 
 /* The handle: where the region lies in the arena's file, and the window's number for
@@ -63,11 +61,14 @@ release_locks(part *self)
     dl_error error = *dl_last_error();
 
     for (int rank = 0; rank < self->ranks.size; rank++) {
-        dl_window_head *head = self->targets[rank].memory.head;
-        if (head == NULL) {
-            dl_window_client_drop(&self->targets[rank].client);
+        target *there = &self->targets[rank];
+        if (!atomic_exchange(&there->has_lock, false)) {
+            continue;
+        }
+        if (there->memory.head == NULL) {
+            dl_window_client_drop(&there->client);
         } else {
-            (void)dl_lock_queue_leave(&head->queue, &self->ranks, rank,
+            (void)dl_lock_queue_leave(&there->memory.head->queue, &self->ranks, rank,
                                       self->ranks.rank, dl_deadline_after(DL_SECOND));
         }
     }
@@ -80,11 +81,8 @@ end_part(dl_window_part *base)
     part *self = cpu_part_of(base);
     dl_window_head *head = self->targets[self->ranks.rank].memory.head;
 
-    if (is_inherited(self)) {
-        return;
-    }
-    atomic_store(&head->is_open, 0);
-    if (atomic_exchange(&self->locks, 0) > 0) {
+    if (!is_inherited(self)) {
+        atomic_store(&head->is_open, 0);
         release_locks(self);
     }
 }
@@ -106,11 +104,9 @@ free_part(dl_window_part *base)
     if (self->roster != NULL) {
         dl_backend_origin_unref(&self->roster->base);
     }
-    dl_window_ends_unref(self->ends);
     free(self->targets);
     free(self->processes);
     free(self->peers);
-    free(self->group_name);
     free(self);
 }
 
@@ -140,7 +136,7 @@ map_memory(part *self, int rank, const handle *place, uint64_t size)
             DL_PROTOCOL,
             "window in group %s: the memory of rank %d is smaller than the "
             "size in its handle: the ranks run different versions of distlite",
-            self->group_name, rank);
+            self->ranks.group_name, rank);
     }
     DL_TRY(dl_segment_map(self->roster->membership.arena.file, place->offset,
                           place->size, segment));
@@ -186,20 +182,20 @@ unlock_rank(dl_window_part *base, int rank, dl_deadline deadline)
     part *self = cpu_part_of(base);
     target *there = &self->targets[rank];
 
-    if (there->memory.head != NULL) {
-        DL_TRY(dl_lock_queue_release(&there->memory.head->queue, &self->ranks, rank,
-                                     self->ranks.rank, deadline));
-    } else {
-        if (!atomic_load(&there->client.has_lock)) {
-            return dl_fail(DL_INVALID,
-                           "window in group %s: rank %d does not hold the lock of rank "
-                           "%d",
-                           self->group_name, self->ranks.rank, rank);
-        }
-        DL_TRY(dl_window_client_unlock(&there->client, deadline));
+    if (!atomic_exchange(&there->has_lock, false)) {
+        return dl_fail(DL_INVALID,
+                       "window in group %s: rank %d does not hold the lock of rank %d",
+                       self->ranks.group_name, self->ranks.rank, rank);
     }
-    atomic_fetch_sub(&self->locks, 1);
-    return DL_OK;
+    dl_status status =
+        there->memory.head == NULL
+            ? dl_window_client_flush(&there->client, true, deadline)
+            : dl_lock_queue_leave(&there->memory.head->queue, &self->ranks, rank,
+                                  self->ranks.rank, deadline);
+    if (status != DL_OK) {
+        atomic_store(&there->has_lock, true);
+    }
+    return status;
 }
 
 static dl_status
@@ -207,15 +203,13 @@ lock_rank(dl_window_part *base, int rank, bool is_shared, dl_deadline deadline)
 {
     part *self = cpu_part_of(base);
     target *there = &self->targets[rank];
+    dl_lock_request request = {
+        .asker = self->ranks.rank, .is_shared = is_shared, .deadline = deadline};
 
-    if (there->memory.head == NULL) {
-        DL_TRY(dl_window_client_lock(&there->client, is_shared, deadline));
-    } else {
-        dl_lock_request request = {
-            .asker = self->ranks.rank, .is_shared = is_shared, .deadline = deadline};
-        DL_TRY(dl_window_memory_lock(&there->memory, &self->ranks, &request));
-    }
-    atomic_fetch_add(&self->locks, 1);
+    DL_TRY(there->memory.head == NULL
+               ? dl_window_client_lock(&there->client, is_shared, deadline)
+               : dl_window_memory_lock(&there->memory, &self->ranks, &request));
+    atomic_store(&there->has_lock, true);
     return DL_OK;
 }
 
@@ -225,7 +219,7 @@ flush_one(part *self, int rank, bool is_only, dl_deadline deadline)
     target *there = &self->targets[rank];
 
     if (there->memory.head == NULL) {
-        return dl_window_client_flush(&there->client, deadline);
+        return dl_window_client_flush(&there->client, false, deadline);
     }
     return is_only ? dl_window_memory_check(&there->memory, &self->ranks) : DL_OK;
 }
@@ -262,7 +256,7 @@ init_clients(part *self, const dl_cpu_window_group *group)
 {
     const dl_layout *layout = group->layout;
     dl_link_options options = {
-        .group = self->group_name,
+        .group = self->ranks.group_name,
         .listener = &self->roster->endpoint.calls,
         .rank = self->ranks.rank,
     };
@@ -282,19 +276,17 @@ copy_group(part *self, const dl_cpu_window_group *group)
 {
     size_t size = (size_t)self->ranks.size;
 
-    self->ends = dl_window_ends_ref(group->ends);
-    self->group_name = strdup(group->name);
+    self->server = dl_window_server_ref(group->server);
     self->peers = calloc(size, sizeof *self->peers);
     self->processes = calloc(size, sizeof(dl_process *));
     self->targets = calloc(size, sizeof *self->targets);
-    if (self->group_name == NULL || self->peers == NULL || self->processes == NULL
-        || self->targets == NULL) {
+    if (self->peers == NULL || self->processes == NULL || self->targets == NULL) {
         return dl_fail_no_memory();
     }
-    self->ranks.group_name = self->group_name;
+    self->ranks.group_name = self->server->group_name;
     self->ranks.peers = self->peers;
     self->ranks.processes = self->processes;
-    self->ranks.ends = self->ends;
+    self->ranks.ends = &self->server->ends;
     if (group->roster == NULL) {
         dl_peer_own(self->peers, self->host);
         return DL_OK;
@@ -303,16 +295,13 @@ copy_group(part *self, const dl_cpu_window_group *group)
     self->roster = group->roster;
     memcpy(self->peers, group->peers, size * sizeof *self->peers);
     memcpy(self->processes, group->processes, size * sizeof(dl_process *));
-    if (group->server != NULL) {
-        self->server = dl_window_server_ref(group->server);
-        init_clients(self, group);
-    }
+    init_clients(self, group);
     return DL_OK;
 }
 
 /* Allocates this rank's memory, and writes its handle. */
 static dl_status
-open_memory(part *self)
+open_memory(part *self, bool has_hosts)
 {
     uint64_t head = dl_window_head_size(self->ranks.size);
     uint64_t size = self->options.size;
@@ -334,9 +323,10 @@ open_memory(part *self)
     dl_window_memory *own = &self->targets[self->ranks.rank].memory;
     self->base.memory = own->elements;
     atomic_store(&own->head->is_open, 1);
-    if (self->server != NULL) {
+    if (has_hosts) {
         self->served = (dl_window_served){.memory = own, .ranks = &self->ranks};
-        DL_TRY(dl_window_server_add(self->server, &self->served));
+        DL_TRY(dl_window_server_add(self->server, &self->roster->endpoint.calls,
+                                    &self->served));
         place.number = (uint64_t)self->served.number;
     }
     memcpy(self->base.handle, &place, sizeof place);
@@ -361,7 +351,7 @@ dl_cpu_window_new(const dl_cpu_window_group *group, const dl_window_options *opt
     self->ranks.may_spin = group->may_spin;
     dl_status status = copy_group(self, group);
     if (status == DL_OK) {
-        status = open_memory(self);
+        status = open_memory(self, !is_alone && group->layout->host_count > 1);
     }
     if (status != DL_OK) {
         free_part(&self->base);

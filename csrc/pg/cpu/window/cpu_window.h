@@ -9,22 +9,18 @@
 
 #include "pg/cpu/layout.h"
 #include "pg/cpu/roster.h"
-#include "pg/cpu/window/window_ends.h"
 #include "pg/cpu/window/window_server.h"
 #include "pg/window_part.h"
 
 /* The group of a window.  The part copies what it needs, and takes references to the
- * roster and to `ends`. */
+ * roster and to the server. */
 typedef struct dl_cpu_window_group {
-    const char *name;
+    dl_window_server *server;
+    dl_roster *roster; /* NULL in a group of one rank, and all that follows is empty */
     const dl_layout *layout;
     const dl_peer *peers;         /* by rank */
     dl_process *const *processes; /* by rank; the roster's */
-    dl_roster *roster; /* NULL in a group of one rank, like the three above */
-    dl_window_ends *ends;
-    /* The next two are for ranks on other hosts. */
-    dl_ways ways;
-    dl_window_server *server; /* NULL: all ranks are on one host */
+    dl_ways ways;                 /* for ranks on other hosts */
     bool may_spin;
 } dl_cpu_window_group;
 

@@ -86,6 +86,7 @@ reset_link(dl_window_client *self)
     dl_link_init(&self->link, &self->options);
     self->has_lost = self->has_lost || self->is_dirty;
     self->is_dirty = false;
+    self->unread = 0;
 }
 
 /* Waits for the turn to use the link. */
@@ -97,12 +98,11 @@ take_turn(dl_window_client *self, dl_deadline deadline)
     return status == DL_TIMEOUT ? fail_late_answer(self, deadline) : status;
 }
 
-/* Releases the turn.  After a failure of the link itself the next access opens another
- * one. */
+/* Releases the turn.  A link that still has answers is not used again. */
 static dl_status
-release_turn(dl_window_client *self, dl_status status, bool is_broken)
+release_turn(dl_window_client *self, dl_status status)
 {
-    if (is_broken) {
+    if (self->unread > 0) {
         dl_error error = *dl_last_error();
         reset_link(self);
         (void)dl_rethrow(&error);
@@ -141,58 +141,48 @@ read_all(dl_window_client *self, void *target, size_t size, dl_deadline deadline
     return DL_OK;
 }
 
-/* Fails with the text of a notice or of a failed request. */
+/* Fails with the text of a notice, the last frame of a link, or of a refused request. */
 static dl_status
-fail_with_received_text(dl_window_client *self, const dl_head *head,
-                        dl_deadline deadline)
+fail_refused(dl_window_client *self, const dl_head *head, const char *text)
 {
-    char text[DL_ERROR_TEXT_SIZE];
     const dl_peer *peer = &self->ranks->peers[self->owner];
 
-    if (head->size >= sizeof text) {
-        return dl_link_fail_protocol(&self->options);
-    }
-    DL_TRY(read_all(self, text, head->size, deadline));
-    text[head->size] = '\0';
-    if (head->kind == DL_HEAD_NOTICE) {
-        return dl_failure_notice_fail(peer, self->owner, head, (uint8_t *)text);
-    }
     if (head->root == DL_CLOSED) {
         return dl_window_ranks_fail_closed(self->ranks, self->owner);
+    }
+    if (head->kind == DL_HEAD_NOTICE) {
+        return dl_failure_notice_fail(peer, self->owner, head, (const uint8_t *)text);
     }
     bool is_failure = head->root != DL_OK && head->root <= DL_STATUS_LAST
                       && head->root != DL_INTERRUPTED;
     return dl_fail(is_failure ? (dl_status)head->root : DL_PROTOCOL, "%s", text);
 }
 
-/* Reads the answer to request `id`, or the last frame of the link.  `*is_told` is set if
- * the owner has refused the request; the link stays usable then. */
+/* Reads the next answer, whose payload has `size` bytes. */
 static dl_status
-read_answer(dl_window_client *self, uint64_t id, void *output, size_t size,
-            dl_deadline deadline, bool *is_told)
+read_answer(dl_window_client *self, void *output, size_t size, dl_deadline deadline)
 {
     uint8_t bytes[DL_HEAD_SIZE];
-    dl_head head;
+    char text[DL_ERROR_TEXT_SIZE];
+    dl_head head = {0};
 
     DL_TRY(read_all(self, bytes, sizeof bytes, deadline));
-    if (!dl_head_take(bytes, &head)) {
+    bool is_head = dl_head_take(bytes, &head);
+    bool is_answer = is_head && head.kind == DL_HEAD_WINDOW;
+    bool is_done = is_answer && head.detail == DL_WINDOW_DONE && head.size == size;
+    bool is_refusal = is_answer ? head.detail == DL_WINDOW_FAILED
+                                : is_head && head.kind == DL_HEAD_NOTICE;
+    if (!is_done && (!is_refusal || head.size >= sizeof text)) {
         return dl_link_fail_protocol(&self->options);
     }
-    if (head.kind == DL_HEAD_NOTICE) {
-        return fail_with_received_text(self, &head, deadline);
+    DL_TRY(read_all(self, is_done ? output : text, head.size, deadline));
+    self->is_dirty = self->is_dirty && !is_answer;
+    self->unread -= is_answer;
+    if (is_done) {
+        return DL_OK;
     }
-    if (head.kind != DL_HEAD_WINDOW || (head.id != id && head.id != 0)) {
-        return dl_link_fail_protocol(&self->options);
-    }
-    self->is_dirty = false;
-    if (head.detail == DL_WINDOW_FAILED) {
-        *is_told = head.id != 0;
-        return fail_with_received_text(self, &head, deadline);
-    }
-    if (head.detail != DL_WINDOW_DONE || head.size != size) {
-        return dl_link_fail_protocol(&self->options);
-    }
-    return read_all(self, output, size, deadline);
+    text[head.size] = '\0';
+    return fail_refused(self, &head, text);
 }
 
 /* A notice that arrived before the connection broke gives the reason, which the break
@@ -201,14 +191,11 @@ static dl_status
 explain_break(dl_window_client *self, dl_deadline deadline)
 {
     dl_error error = *dl_last_error();
-    bool is_told = false;
+    dl_status status = error.status == DL_PEER_LOST
+                           ? read_answer(self, NULL, 0, deadline)
+                           : DL_PROTOCOL;
 
-    if (error.status == DL_PEER_LOST && self->link.is_open
-        && read_answer(self, 0, NULL, 0, deadline, &is_told) != DL_OK
-        && dl_last_error()->status != DL_PROTOCOL) {
-        return dl_last_error()->status;
-    }
-    return dl_rethrow(&error);
+    return status == DL_OK || status == DL_PROTOCOL ? dl_rethrow(&error) : status;
 }
 
 static dl_status
@@ -237,14 +224,13 @@ write_all(dl_window_client *self, struct iovec *parts, int count, dl_deadline de
 
 /* Sends a request with up to two parts of payload. */
 static dl_status
-send_request(dl_window_client *self, dl_head *head, const void *input,
+send_request(dl_window_client *self, const dl_head *head, const void *input,
              const void *compared, dl_deadline deadline)
 {
     uint8_t bytes[DL_HEAD_SIZE];
     struct iovec parts[3] = {{bytes, sizeof bytes}};
     int count = 1;
 
-    head->id = ++self->requests;
     if (input != NULL) {
         parts[count++] = (struct iovec){(void *)(uintptr_t)input, (size_t)head->total};
     }
@@ -253,9 +239,13 @@ send_request(dl_window_client *self, dl_head *head, const void *input,
             (struct iovec){(void *)(uintptr_t)compared, (size_t)head->total};
     }
     dl_head_put(bytes, head);
-    self->is_dirty = self->is_dirty || !dl_window_frame_is_answered(head->detail);
+    bool is_answered = dl_window_is_answered(head->detail);
+    self->unread++;
+    self->is_dirty = self->is_dirty || !is_answered;
     DL_TRY(open_link(self, deadline));
-    return write_all(self, parts, count, deadline);
+    DL_TRY(write_all(self, parts, count, deadline));
+    self->unread -= !is_answered;
+    return DL_OK;
 }
 
 /* Fails, once, if accesses were never confirmed because their link ended. */
@@ -275,38 +265,22 @@ check_lost(dl_window_client *self)
                    self->ranks->group_name, peer);
 }
 
-/* Sends a request without payload, and waits for its answer; `*is_told` is as for
- * read_answer(). */
+/* Sends a request without payload, and waits for its answer. */
 static dl_status
-request_answer(dl_window_client *self, dl_head head, dl_deadline deadline,
-               bool *is_told)
+request_answer(dl_window_client *self, const dl_head *head, dl_deadline deadline)
 {
-    DL_TRY(send_request(self, &head, NULL, NULL, deadline));
-    return read_answer(self, head.id, NULL, 0, deadline, is_told);
+    DL_TRY(send_request(self, head, NULL, NULL, deadline));
+    return read_answer(self, NULL, 0, deadline);
 }
 
-/* As request_answer(), and fails if earlier accesses may be lost.  Releases the turn. */
-static dl_status
-confirm_accesses(dl_window_client *self, dl_head head, dl_deadline deadline)
-{
-    bool is_told = false;
-    dl_status status = request_answer(self, head, deadline, &is_told);
-
-    if (status == DL_OK) {
-        status = check_lost(self);
-        is_told = true;
-    }
-    return release_turn(self, status, status != DL_OK && !is_told);
-}
-
-/* The part of an access from byte `at` on. */
+/* The part of an access from byte `at` on, of at most `piece` bytes. */
 static dl_access
-part_of(const dl_access *access, size_t at, size_t size)
+part_of(const dl_access *access, size_t at, size_t piece)
 {
     dl_access part = *access;
 
     part.offset += at;
-    part.size = size;
+    part.size = access->size - at < piece ? access->size - at : piece;
     if (part.input != NULL) {
         part.input = (const uint8_t *)part.input + at;
     }
@@ -316,62 +290,26 @@ part_of(const dl_access *access, size_t at, size_t size)
     return part;
 }
 
-/* The parts of one access, of which some have been asked for and fewer have been
- * read. */
-typedef struct parts {
-    const dl_access *access;
-    size_t piece;
-    size_t asked; /* bytes */
-    size_t read;
-    uint64_t first_id; /* of the answers; the next ones follow */
-} parts;
-
-static size_t
-size_of_part(const parts *self, size_t at)
-{
-    size_t left = self->access->size - at;
-
-    return left < self->piece ? left : self->piece;
-}
-
+/* Sends the requests for an access in parts, and reads the answers, if it has any. */
 static dl_status
-ask_for_part(dl_window_client *self, parts *all, dl_deadline deadline)
+move_parts(dl_window_client *self, const dl_access *access, size_t piece,
+           dl_deadline deadline)
 {
-    dl_access part = part_of(all->access, all->asked, size_of_part(all, all->asked));
-    dl_head head = dl_window_frame_of(&part);
-
-    DL_TRY(send_request(self, &head, part.input, part.compared, deadline));
-    all->first_id = all->asked == 0 ? head.id : all->first_id;
-    all->asked += part.size;
-    return DL_OK;
-}
-
-/* A refusal of one part leaves answers to later ones behind, so the link is broken after
- * it unless it was the last. */
-static dl_status
-move_parts(dl_window_client *self, parts *all, dl_deadline deadline, bool *is_whole)
-{
-    bool is_answered = all->access->output != NULL;
-    size_t size = all->access->size;
     /* Both sides could wait for each other to read what they send. */
-    size_t ahead = all->access->input == NULL ? PARTS_AHEAD * all->piece : all->piece;
-    uint64_t id = 0;
+    size_t ahead = access->input == NULL ? PARTS_AHEAD * piece : piece;
+    size_t asked = 0;
 
-    while (all->read < size) {
-        while (all->asked < size && (!is_answered || all->asked < all->read + ahead)) {
-            DL_TRY(ask_for_part(self, all, deadline));
+    for (size_t at = 0; at < access->size; at += piece) {
+        while (asked < access->size && asked < at + ahead) {
+            dl_access part = part_of(access, asked, piece);
+            dl_head head = dl_window_head_of(&part);
+            DL_TRY(send_request(self, &head, part.input, part.compared, deadline));
+            asked += part.size;
         }
-        if (!is_answered) {
-            return DL_OK;
+        if (access->output != NULL) {
+            dl_access part = part_of(access, at, piece);
+            DL_TRY(read_answer(self, part.output, part.size, deadline));
         }
-        size_t part = size_of_part(all, all->read);
-        bool is_told = false;
-        dl_status status = read_answer(self, all->first_id + id++,
-                                       (uint8_t *)all->access->output + all->read, part,
-                                       deadline, &is_told);
-        *is_whole = is_told && all->read + part == all->asked;
-        DL_TRY(status);
-        all->read += part;
     }
     return DL_OK;
 }
@@ -380,15 +318,12 @@ dl_status
 dl_window_client_access(dl_window_client *client, const dl_access *access,
                         size_t item_size, dl_deadline deadline)
 {
-    size_t limit = access->kind == DL_ACCESS_SWAP ? DL_PART_LIMIT / 2 : DL_PART_LIMIT;
     bool is_atomic = access->kind == DL_ACCESS_UPDATE || access->kind == DL_ACCESS_SWAP;
-    parts all = {.access = access,
-                 .piece = is_atomic ? limit / item_size * item_size : limit};
-    bool is_whole = false;
+    size_t limit = access->kind == DL_ACCESS_SWAP ? DL_PART_LIMIT / 2 : DL_PART_LIMIT;
+    size_t piece = is_atomic ? limit / item_size * item_size : limit;
 
     DL_TRY(take_turn(client, deadline));
-    dl_status status = move_parts(client, &all, deadline, &is_whole);
-    return release_turn(client, status, status != DL_OK && !is_whole);
+    return release_turn(client, move_parts(client, access, piece, deadline));
 }
 
 /* Releases this rank's lock, or ends its wait for the lock, before the link is closed:
@@ -404,72 +339,55 @@ send_unlock(dl_window_client *self)
     if (self->link.is_open && !dl_link_is_between(&self->link)) {
         (void)dl_link_write(&self->link, &part, 1, &sent);
     }
-}
-
-/* The limit of a wait there, in whole milliseconds: the owner's error states it. */
-static uint64_t
-limit_of(int64_t left)
-{
-    return left > INT64_MAX - DL_MILLISECOND
-               ? UINT64_MAX
-               : (uint64_t)((left + DL_MILLISECOND - 1) / DL_MILLISECOND
-                            * DL_MILLISECOND);
+    self->unread++;
 }
 
 dl_status
 dl_window_client_lock(dl_window_client *client, bool is_shared, dl_deadline deadline)
 {
-    int64_t left = dl_deadline_left(deadline);
-    dl_deadline patience = left == INT64_MAX || left > INT64_MAX - ANSWER_PATIENCE
-                               ? dl_deadline_after(-1)
-                               : dl_deadline_after(left + ANSWER_PATIENCE);
     dl_head head = {
         .kind = DL_HEAD_WINDOW,
         .detail = DL_WINDOW_LOCK,
         .root = is_shared,
-        .length = limit_of(left),
+        .length = (uint64_t)dl_deadline_left(deadline),
     };
-    bool is_told = false;
+    dl_deadline patience = deadline;
 
+    if (deadline.at < INT64_MAX - ANSWER_PATIENCE) {
+        patience.at += ANSWER_PATIENCE;
+    }
     DL_TRY(take_turn(client, deadline));
-    dl_status status = request_answer(client, head, patience, &is_told);
-    if (status == DL_OK) {
-        atomic_store(&client->has_lock, true);
-    } else if (!is_told) {
+    dl_status status = request_answer(client, &head, patience);
+    if (client->unread > 0) {
         dl_error error = *dl_last_error();
         send_unlock(client);
         (void)dl_rethrow(&error);
     }
-    return release_turn(client, status, status != DL_OK && !is_told);
+    return release_turn(client, status);
 }
 
 dl_status
-dl_window_client_unlock(dl_window_client *client, dl_deadline deadline)
+dl_window_client_flush(dl_window_client *client, bool unlocks, dl_deadline deadline)
 {
-    dl_head head = {.kind = DL_HEAD_WINDOW, .detail = DL_WINDOW_UNLOCK};
+    dl_head head = {.kind = DL_HEAD_WINDOW,
+                    .detail = unlocks ? DL_WINDOW_UNLOCK : DL_WINDOW_FLUSH};
+    dl_status status = DL_OK;
 
     DL_TRY(take_turn(client, deadline));
-    atomic_store(&client->has_lock, false);
-    return confirm_accesses(client, head, deadline);
-}
-
-dl_status
-dl_window_client_flush(dl_window_client *client, dl_deadline deadline)
-{
-    dl_head head = {.kind = DL_HEAD_WINDOW, .detail = DL_WINDOW_FLUSH};
-
-    DL_TRY(take_turn(client, deadline));
-    if (!client->is_dirty) {
-        return release_turn(client, check_lost(client), false);
+    if (unlocks || client->is_dirty) {
+        status = request_answer(client, &head, deadline);
     }
-    return confirm_accesses(client, head, deadline);
+    if (status == DL_OK) {
+        status = check_lost(client);
+    }
+    return release_turn(client, status);
 }
 
 void
 dl_window_client_drop(dl_window_client *client)
 {
-    if (atomic_exchange(&client->has_lock, false) && dl_lane_try(&client->turns)) {
+    if (dl_lane_try(&client->turns)) {
         send_unlock(client);
-        (void)release_turn(client, DL_OK, true);
+        (void)release_turn(client, DL_OK);
     }
 }

@@ -8,7 +8,7 @@
 #define DISTLITE_PG_CPU_WINDOW_WINDOW_CLIENT_H
 
 #include "pg/cpu/tcp/link.h"
-#include "pg/cpu/window/window_frame.h"
+#include "pg/cpu/window/window_session.h"
 #include "pg/lane.h"
 
 typedef struct dl_window_client {
@@ -18,10 +18,9 @@ typedef struct dl_window_client {
     dl_link_options options;
     dl_lane turns; /* the next ones are for the thread that has the turn */
     dl_link link;
-    uint64_t requests; /* so far */
-    bool is_dirty;     /* some request since the last answer had none */
+    int unread;    /* answers; and a request of which not all was sent */
+    bool is_dirty; /* some request since the last answer had none */
     bool has_lost; /* a link ended while it was dirty, which no flush has reported */
-    atomic_bool has_lock; /* also read without the turn */
 } dl_window_client;
 
 /* `link` are the options of the link, but for peer, address, token and use; what they
@@ -40,11 +39,13 @@ dl_status dl_window_client_access(dl_window_client *client, const dl_access *acc
                                   size_t item_size, dl_deadline deadline);
 dl_status dl_window_client_lock(dl_window_client *client, bool is_shared,
                                 dl_deadline deadline);
-dl_status dl_window_client_unlock(dl_window_client *client, dl_deadline deadline);
-dl_status dl_window_client_flush(dl_window_client *client, dl_deadline deadline);
 
-/* Releases the lock if this rank holds it, without waiting for an answer, and
- * disconnects. */
+/* Waits until the accesses have taken effect, and then releases the lock if it
+ * `unlocks`. */
+dl_status dl_window_client_flush(dl_window_client *client, bool unlocks,
+                                 dl_deadline deadline);
+
+/* Releases the lock without waiting for an answer, and disconnects. */
 void dl_window_client_drop(dl_window_client *client);
 
 #endif

@@ -22,6 +22,12 @@
 #define LOST_PATIENCE DL_SECOND
 
 dl_status
+dl_window_ends_check(const dl_window_ends *ends)
+{
+    return atomic_load(&ends->is_over) ? dl_rethrow(&ends->cause) : DL_OK;
+}
+
+dl_status
 dl_window_ranks_check(const dl_window_ranks *ranks, int owner)
 {
     char peer[DL_PEER_TEXT_SIZE];
@@ -87,6 +93,8 @@ fail_lost(const dl_window_ranks *ranks, int holder, int owner, const char *what)
                    ranks->group_name, peer, what, owner);
 }
 
+/* The limit is rounded up, as the request of a rank on another host was on its way for a
+ * part of it. */
 static dl_status
 fail_late_holder(const dl_window_ranks *ranks, int holder, int owner, const char *what,
                  dl_deadline deadline)
@@ -97,8 +105,8 @@ fail_late_holder(const dl_window_ranks *ranks, int holder, int owner, const char
     return dl_fail(DL_TIMEOUT,
                    "window in group %s: waiting for the memory of rank %d timed out "
                    "after %" PRId64 "ms: %s %s it",
-                   ranks->group_name, owner, deadline.limit / DL_MILLISECOND, peer,
-                   what);
+                   ranks->group_name, owner,
+                   (deadline.limit + DL_MILLISECOND - 1) / DL_MILLISECOND, peer, what);
 }
 
 /* Sleeps until the latch is released, or for a slice.  The mark for sleepers stays in
@@ -297,23 +305,6 @@ wait_for_grant(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
     }
 }
 
-/* Requires the latch. */
-static void
-remove_entry(dl_lock_queue *queue, int asker)
-{
-    queue->entries[asker] = (dl_lock_queue_entry){0};
-    queue->used--;
-    atomic_fetch_add(&queue->changes, 1);
-}
-
-static void
-wake_sleepers(dl_lock_queue *queue)
-{
-    if (atomic_load(&queue->sleepers) != 0) {
-        dl_futex_wake(&queue->changes);
-    }
-}
-
 dl_status
 dl_lock_queue_take(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
                    const dl_lock_request *request)
@@ -336,44 +327,23 @@ dl_lock_queue_take(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner
     return DL_OK;
 }
 
-/* Removes `asker` from the queue; with `only_holder`, only if it holds the lock.
- * `*was_in` is set to whether it was removed. */
-static dl_status
-remove_asker(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
-             bool only_holder, dl_deadline deadline, bool *was_in)
-{
-    DL_TRY(dl_latch_take(&queue->latch, ranks, owner, deadline));
-    const dl_lock_queue_entry *entry = &queue->entries[asker];
-    *was_in = entry->mode != 0 && (entry->holds || !only_holder);
-    if (*was_in) {
-        remove_entry(queue, asker);
-    }
-    dl_latch_release(&queue->latch);
-    wake_sleepers(queue);
-    return DL_OK;
-}
-
 dl_status
 dl_lock_queue_leave(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
                     int asker, dl_deadline deadline)
 {
-    bool was_in;
+    dl_lock_queue_entry *entry = &queue->entries[asker];
 
-    return remove_asker(queue, ranks, owner, asker, false, deadline, &was_in);
-}
-
-dl_status
-dl_lock_queue_release(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
-                      int asker, dl_deadline deadline)
-{
-    bool was_in;
-
-    DL_TRY(remove_asker(queue, ranks, owner, asker, true, deadline, &was_in));
-    return was_in ? DL_OK
-                  : dl_fail(DL_INVALID,
-                            "window in group %s: rank %d does not hold the lock of "
-                            "rank %d",
-                            ranks->group_name, asker, owner);
+    DL_TRY(dl_latch_take(&queue->latch, ranks, owner, deadline));
+    if (entry->mode != 0) {
+        *entry = (dl_lock_queue_entry){0};
+        queue->used--;
+        atomic_fetch_add(&queue->changes, 1);
+    }
+    dl_latch_release(&queue->latch);
+    if (atomic_load(&queue->sleepers) != 0) {
+        dl_futex_wake(&queue->changes);
+    }
+    return DL_OK;
 }
 
 void

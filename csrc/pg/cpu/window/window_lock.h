@@ -20,7 +20,16 @@
 #include "pg/cpu/health/process_table.h"
 #include "pg/cpu/peer.h"
 #include "pg/cpu/shm/wait.h"
-#include "pg/cpu/window/window_ends.h"
+
+/* The end of a group, for its windows: a window may outlive its group, and its accesses
+ * are not operations of the group.  Zeroed memory is a group that has not ended. */
+typedef struct dl_window_ends {
+    atomic_bool is_over;
+    dl_error cause; /* fixed once it is over */
+} dl_window_ends;
+
+/* Fails with the cause if the group has ended. */
+dl_status dl_window_ends_check(const dl_window_ends *ends);
 
 /* The ranks of a window, for its waits.  All fields are fixed. */
 typedef struct dl_window_ranks {
@@ -87,16 +96,12 @@ typedef struct dl_lock_request {
 dl_status dl_lock_queue_take(dl_lock_queue *queue, const dl_window_ranks *ranks,
                              int owner, const dl_lock_request *request);
 
-/* Releases the lock.  DL_INVALID: `asker` does not hold it. */
-dl_status dl_lock_queue_release(dl_lock_queue *queue, const dl_window_ranks *ranks,
-                                int owner, int asker, dl_deadline deadline);
-
 /* Stores whether the connection of `asker`, a rank on another host, has ended.  If the
  * rank does not reconnect within a second, it counts as ended. */
 void dl_lock_queue_set_lost(dl_lock_queue *queue, const dl_window_ranks *ranks,
                             int owner, int asker, bool is_lost);
 
-/* Leaves the queue, whether the lock was granted or not, if `asker` is in it. */
+/* Releases the lock, or leaves the queue, if `asker` is in it. */
 dl_status dl_lock_queue_leave(dl_lock_queue *queue, const dl_window_ranks *ranks,
                               int owner, int asker, dl_deadline deadline);
 

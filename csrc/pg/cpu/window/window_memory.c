@@ -46,8 +46,8 @@ dl_window_memory_lock(const dl_window_memory *memory, const dl_window_ranks *ran
     dl_status status = dl_window_memory_check(memory, ranks);
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
-        (void)dl_lock_queue_release(queue, ranks, memory->owner, request->asker,
-                                    request->deadline);
+        (void)dl_lock_queue_leave(queue, ranks, memory->owner, request->asker,
+                                  request->deadline);
         return dl_rethrow(&error);
     }
     return DL_OK;

@@ -26,24 +26,6 @@ typedef struct connection {
     bool has_failed; /* an answer could not be sent whole */
 } connection;
 
-struct dl_window_server {
-    atomic_uint references;
-    /* fixed after init */
-    dl_window_server_options options;
-    uint32_t fork_generation;
-    char *group_name;
-    int bell; /* eventfd: a caller is there, or the group has ended */
-    pthread_t thread;
-    bool has_thread; /* only for the caller of dl_window_server_stop() */
-    atomic_bool is_stopped;
-    dl_listener_bell callers;
-    pthread_mutex_t lock; /* the threads of connections do not take it */
-    /* guarded by lock */
-    dl_list windows;
-    dl_list connections; /* also those that are over, until a thread joins theirs */
-    int window_count;    /* so far */
-};
-
 static connection *
 connection_of(dl_list *node)
 {
@@ -142,7 +124,7 @@ serve_request(connection *self)
     dl_head head;
 
     DL_TRY(read_all(self, bytes, sizeof bytes));
-    if (!dl_head_take(bytes, &head) || !dl_window_frame_is_request(&head)) {
+    if (!dl_head_take(bytes, &head)) {
         return dl_fail(DL_PROTOCOL, "a frame is not valid here");
     }
     DL_TRY(dl_buffer_reserve(&self->payload, head.size));
@@ -158,16 +140,14 @@ serve_request(connection *self)
 static void
 send_reason(connection *self)
 {
+    static const dl_error closed = {.status = DL_CLOSED};
+    const dl_window_ends *ends = &self->server->ends;
     uint8_t frame[DL_FAILURE_NOTICE_SIZE];
-    size_t sent;
+    size_t size = dl_failure_notice_put(
+        frame, atomic_load(&ends->is_over) ? &ends->cause : &closed);
+    struct iovec part = {frame, size};
 
-    if (dl_window_ends_check(self->server->options.ends) != DL_OK) {
-        struct iovec part = {frame, dl_failure_notice_put(frame, dl_last_error())};
-        (void)dl_link_write(&self->link, &part, 1, &sent);
-    } else {
-        struct iovec part = {frame, dl_window_frame_put_closed(frame)};
-        (void)dl_link_write(&self->link, &part, 1, &sent);
-    }
+    (void)dl_link_write(&self->link, &part, 1, &size);
 }
 
 /* Stores whether the caller, which may have the window's lock, has disconnected. */
@@ -208,7 +188,7 @@ static void
 free_connection(connection *self)
 {
     dl_link_fini(&self->link);
-    dl_window_session_fini(&self->session);
+    dl_buffer_fini(&self->session.out);
     dl_buffer_fini(&self->payload);
     free(self);
 }
@@ -254,7 +234,7 @@ serve_connection(dl_window_server *self, connection *made)
 {
     int caller = made->link.options.peer;
 
-    if (caller < 0 || caller >= self->options.size || made->window == NULL) {
+    if (caller < 0 || caller >= self->size || made->window == NULL) {
         return DL_CLOSED;
     }
     end_connections(self, made->window, caller);
@@ -275,8 +255,8 @@ take_caller(dl_window_server *self)
     dl_link_init(&made->link, &(dl_link_options){
                                   .group = self->group_name,
                                   .there = &made->nobody,
-                                  .listener = self->options.listener,
-                                  .rank = self->options.rank,
+                                  .listener = self->listener,
+                                  .rank = self->rank,
                                   .use = DL_FOR_WINDOWS,
                               });
     if (!dl_link_take_any(&made->link)) {
@@ -303,8 +283,7 @@ take_caller(dl_window_server *self)
 static bool
 is_ending(const dl_window_server *self)
 {
-    return atomic_load(&self->is_stopped)
-           || dl_window_ends_check(self->options.ends) != DL_OK;
+    return atomic_load(&self->is_stopped) || atomic_load(&self->ends.is_over);
 }
 
 static void
@@ -338,62 +317,27 @@ run_server(void *context)
 }
 
 static void
-free_server(dl_window_server *self)
-{
-    if (self->fork_generation == dl_fork_generation()) {
-        dl_socket_close(self->bell);
-    }
-    dl_window_ends_unref(self->options.ends);
-    pthread_mutex_destroy(&self->lock);
-    free(self->group_name);
-    free(self);
-}
-
-static void
 ring_bell(void *context)
 {
-    signal_event(((dl_window_server *)context)->bell);
+    signal_event(atomic_load(&((dl_window_server *)context)->bell));
 }
 
-static dl_status
-start_server(dl_window_server *self)
-{
-    if (self->group_name == NULL) {
-        return dl_fail_no_memory();
-    }
-    DL_TRY(event_new(&self->bell));
-    DL_TRY(dl_thread_start(&self->thread, run_server, self));
-    self->has_thread = true;
-    self->callers =
-        (dl_listener_bell){.use = DL_FOR_WINDOWS, .ring = ring_bell, .context = self};
-    dl_listener_add_bell(self->options.listener, &self->callers);
-    return DL_OK;
-}
-
-dl_status
-dl_window_server_new(const dl_window_server_options *options, dl_window_server **server)
+dl_window_server *
+dl_window_server_new(const char *group_name)
 {
     dl_window_server *self = calloc(1, sizeof *self);
 
-    if (self == NULL) {
-        return dl_fail_no_memory();
+    if (self == NULL || (self->group_name = strdup(group_name)) == NULL) {
+        free(self);
+        return NULL;
     }
     atomic_init(&self->references, 1);
-    self->options = *options;
-    self->options.ends = dl_window_ends_ref(options->ends);
+    atomic_init(&self->bell, -1);
     self->fork_generation = dl_fork_generation();
     pthread_mutex_init(&self->lock, NULL);
     dl_list_init(&self->windows);
     dl_list_init(&self->connections);
-    self->group_name = strdup(options->group_name);
-    self->bell = -1;
-    dl_status status = start_server(self);
-    if (status != DL_OK) {
-        free_server(self);
-        return status;
-    }
-    *server = self;
-    return DL_OK;
+    return self;
 }
 
 dl_window_server *
@@ -406,34 +350,69 @@ dl_window_server_ref(dl_window_server *server)
 void
 dl_window_server_unref(dl_window_server *server)
 {
-    if (server != NULL && atomic_fetch_sub(&server->references, 1) == 1) {
-        free_server(server);
+    if (server == NULL || atomic_fetch_sub(&server->references, 1) > 1) {
+        return;
+    }
+    if (server->fork_generation == dl_fork_generation()) {
+        dl_socket_close(atomic_load(&server->bell));
+    }
+    pthread_mutex_destroy(&server->lock);
+    free(server->group_name);
+    free(server);
+}
+
+void
+dl_window_server_end(dl_window_server *server, const dl_error *cause)
+{
+    if (!atomic_exchange(&server->has_cause, true)) {
+        server->ends.cause = *cause;
+        atomic_store(&server->ends.is_over, true);
+        ring_bell(server);
     }
 }
 
 void
-dl_window_server_wake(dl_window_server *server)
+dl_window_server_close(dl_window_server *server)
 {
-    if (server != NULL) {
-        signal_event(server->bell);
-    }
-}
-
-void
-dl_window_server_stop(dl_window_server *server)
-{
-    if (server->has_thread && server->fork_generation == dl_fork_generation()) {
-        dl_listener_remove_bell(server->options.listener, &server->callers);
+    if (server != NULL && server->has_thread
+        && server->fork_generation == dl_fork_generation()) {
+        dl_listener_remove_bell(server->listener, &server->callers);
         atomic_store(&server->is_stopped, true);
-        dl_window_server_wake(server);
+        ring_bell(server);
         pthread_join(server->thread, NULL);
-        server->has_thread = false;
     }
+    dl_window_server_unref(server);
+}
+
+/* Starts the thread that accepts callers. */
+static dl_status
+start_thread(dl_window_server *self, dl_listener *listener,
+             const dl_window_ranks *ranks)
+{
+    int bell = atomic_load(&self->bell);
+
+    if (bell < 0) {
+        DL_TRY(event_new(&bell));
+        atomic_store(&self->bell, bell);
+    }
+    self->listener = listener;
+    self->rank = ranks->rank;
+    self->size = ranks->size;
+    DL_TRY(dl_thread_start(&self->thread, run_server, self));
+    self->has_thread = true;
+    self->callers =
+        (dl_listener_bell){.use = DL_FOR_WINDOWS, .ring = ring_bell, .context = self};
+    dl_listener_add_bell(listener, &self->callers);
+    return DL_OK;
 }
 
 dl_status
-dl_window_server_add(dl_window_server *server, dl_window_served *window)
+dl_window_server_add(dl_window_server *server, dl_listener *listener,
+                     dl_window_served *window)
 {
+    if (!server->has_thread) {
+        DL_TRY(start_thread(server, listener, window->ranks));
+    }
     DL_TRY(event_new(&window->ending));
     pthread_mutex_lock(&server->lock);
     window->number = ++server->window_count;
