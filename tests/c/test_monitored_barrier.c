@@ -67,7 +67,7 @@ be_late(int rank, int size, void *waits_for_all)
     const char *missing =
         is_for_all ? "[Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 200 ms"
                    : "[Rank 0]: Rank 1 failed to pass monitoredBarrier in 200 ms\n"
-                     " Original exception: \nof group g have not called it: 1, 2";
+                     " Original exception: \nranks of group g have not called it: 1, 2";
     char own[64];
 
     if (rank < 3) {

@@ -91,7 +91,7 @@ def test_ranks_that_do_not_come_are_named(reports):
 def test_a_monitored_barrier_names_the_first(reports):
     own = (
         "[Rank 0]: Rank 1 failed to pass monitoredBarrier in 1000 ms\n"
-        " Original exception: \nof group 0 have not called it: 1"
+        " Original exception: \nranks of group 0 have not called it: 1"
     )
     assert reports[0]["monitored"].startswith(own)
     for rank in 1, 2:
@@ -111,7 +111,7 @@ def test_a_monitored_barrier_names_all(reports):
 
 def test_a_monitored_barrier_without_time_blames_nobody(reports):
     assert reports[0]["monitored at once"].startswith(
-        "[Rank 0]: Rank 0 timed out in monitoredBarrier after 0 ms\nof group "
+        "[Rank 0]: Rank 0 timed out in monitoredBarrier after 0 ms\nranks of group "
     )
 
 

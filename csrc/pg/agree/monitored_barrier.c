@@ -144,7 +144,7 @@ describe_missing(const barrier *self, const dl_buffer *words, char text[REASON_S
         /* No rank is at fault for a deadline that had passed before the call. */
         snprintf(text, REASON_SIZE,
                  "[Rank 0]: Rank 0 timed out in monitoredBarrier after %" PRId64
-                 " ms\n%s%sof group %s have not called it: %s",
+                 " ms\n%s%sranks of group %s have not called it: %s",
                  milliseconds(self), gone, gone[0] == '\0' ? "" : "; ",
                  self->group->name, missing.text);
         return;
@@ -154,7 +154,7 @@ describe_missing(const barrier *self, const dl_buffer *words, char text[REASON_S
     }
     snprintf(text, REASON_SIZE,
              "[Rank 0]: Rank %d failed to pass monitoredBarrier in %" PRId64
-             " ms\n Original exception: \n%s%sof group %s have not called it: %s",
+             " ms\n Original exception: \n%s%sranks of group %s have not called it: %s",
              first, milliseconds(self), gone, gone[0] == '\0' ? "" : "; ",
              self->group->name, missing.text);
 }
