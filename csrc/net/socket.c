@@ -3,9 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -78,6 +80,19 @@ dl_socket_set_kernel_wait(int fd)
         && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) == 0) {
         (void)fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
     }
+}
+
+size_t
+dl_socket_unacknowledged(int fd)
+{
+    struct pollfd entry = {.fd = fd};
+    int size = 0;
+
+    /* After a reset the number stays as it was. */
+    if (poll(&entry, 1, 0) > 0 || ioctl(fd, SIOCOUTQ, &size) != 0) {
+        return 0;
+    }
+    return (size_t)size;
 }
 
 void

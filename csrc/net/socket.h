@@ -57,6 +57,10 @@ dl_status dl_socket_read(int fd, struct iovec room, size_t least, dl_deadline de
  * bytes that were not requested. */
 bool dl_socket_is_stale(int fd);
 
+/* Returns the number of bytes sent that the peer's kernel has not acknowledged; 0 once the
+ * connection has ended. */
+size_t dl_socket_unacknowledged(int fd);
+
 /* Reads and drops what has arrived, before a close: otherwise the kernel would reset the
  * connection, and discard what it has not sent or delivered yet. */
 void dl_socket_discard_input(int fd);

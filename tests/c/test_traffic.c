@@ -336,6 +336,111 @@ CHECK_CASE(a_sender_that_was_waited_for_reads_that_first)
     traffics_fini(&all);
 }
 
+/* What the kernels of two ranks hold together, and that of rank 1 alone does not. */
+#define HELD ((size_t)128 << 10)
+
+static atomic_int held_stage;
+
+static void
+await_stage(int stage)
+{
+    while (atomic_load(&held_stage) < stage) {
+        (void)dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
+    }
+}
+
+static dl_status
+move_one_way(dl_traffic *traffic, uint8_t *bytes, bool sends)
+{
+    dl_op_context op = test_op(2, DL_BROADCAST, PATIENCE);
+
+    dl_traffic_begin(traffic, &op);
+    traffic->is_one_way = true;
+    CHECK_OK(sends ? dl_traffic_send(traffic, 1, bytes, HELD)
+                   : dl_traffic_receive(traffic, 0, bytes, HELD));
+    dl_status status = dl_traffic_wait(traffic, dl_traffic_next(traffic));
+    dl_traffic_end(traffic);
+    return status;
+}
+
+static void
+finish_sending(dl_traffic *traffic, uint8_t *bytes)
+{
+    const dl_bundle *bundle = &traffic->routes[1]->link;
+
+    /* All that was sent so far is for an operation of both. */
+    int64_t start = dl_now();
+    CHECK_OK(dl_traffic_finish(traffic, dl_deadline_after(PATIENCE)));
+    await_stage(1);
+    CHECK_OK(move_one_way(traffic, bytes, true));
+    CHECK(dl_bundle_unacknowledged(bundle) > 0);
+    CHECK_OK(dl_traffic_finish(traffic, dl_deadline_after(20 * DL_MILLISECOND)));
+    CHECK(dl_bundle_unacknowledged(bundle) > 0);
+    atomic_store(&held_stage, 2);
+    CHECK_OK(dl_traffic_finish(traffic, dl_deadline_after(PATIENCE)));
+    CHECK_EQUAL(dl_bundle_unacknowledged(bundle), 0);
+    CHECK(dl_now() - start < PATIENCE);
+    atomic_store(&held_stage, 3);
+}
+
+/* Rank 1 reads late what rank 0 has sent, and then drops the connection. */
+static void
+finish_before_leaving(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_traffic *traffic = &all->traffics[rank];
+    uint8_t *bytes = calloc(1, HELD);
+
+    (void)size;
+    exchange(all, rank, 1, 5);
+    int fd = traffic->routes[1 - rank]->link.links[0].transport.fd;
+    dl_socket_set_option(fd, SOL_SOCKET, rank == 0 ? SO_SNDBUF : SO_RCVBUF,
+                         rank == 0 ? 2 * (int)HELD : 4096);
+    if (rank == 0) {
+        finish_sending(traffic, bytes);
+    } else {
+        atomic_store(&held_stage, 1);
+        await_stage(2);
+        CHECK_OK(move_one_way(traffic, bytes, false));
+        await_stage(3);
+    }
+    free(bytes);
+}
+
+CHECK_CASE(a_rank_that_finishes_waits_for_what_it_has_sent_one_way)
+{
+    test_traffics all;
+
+    traffics_init(&all, 2);
+    dl_run_ranks(2, finish_before_leaving, &all);
+    traffics_fini(&all);
+}
+
+/* The other kernel acknowledges nothing any more. */
+CHECK_CASE(a_connection_that_was_reset_owes_nothing)
+{
+    test_traffics all;
+    uint8_t *bytes = calloc(1, HELD);
+
+    traffics_init(&all, 2);
+    dl_run_ranks(2, exchange_sizes, &all);
+    dl_link *links[] = {all.traffics[0].routes[1]->link.links,
+                        all.traffics[1].routes[0]->link.links};
+    dl_socket_set_option(links[1]->transport.fd, SOL_SOCKET, SO_RCVBUF, 4096);
+    for (size_t sent = 1; sent > 0;) {
+        struct iovec part = {bytes, HELD};
+        CHECK_OK(dl_link_write(links[0], &part, 1, &sent));
+    }
+    CHECK(dl_socket_unacknowledged(links[0]->transport.fd) > 0);
+    dl_transport_close(&links[1]->transport);
+    links[1]->is_open = false;
+    struct pollfd entry = {.fd = links[0]->transport.fd};
+    CHECK_EQUAL(poll(&entry, 1, 5000), 1);
+    CHECK_EQUAL(dl_socket_unacknowledged(links[0]->transport.fd), 0);
+    free(bytes);
+    traffics_fini(&all);
+}
+
 static void
 disagree_on_size(int rank, int size, void *context)
 {

@@ -4,9 +4,11 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -24,6 +26,7 @@ int __wrap_getpeername(int fd, struct sockaddr *address, socklen_t *size);
 int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size);
 int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t size);
 int __wrap_fcntl(int fd, int command, ...);
+int __wrap_ioctl(int fd, unsigned long request, ...);
 int __wrap_shutdown(int fd, int how);
 int __wrap_close(int fd);
 ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags);
@@ -243,6 +246,28 @@ __wrap_fcntl(int fd, int command, ...)
         socket->is_nonblocking = (flags & O_NONBLOCK) != 0;
     }
     return command == F_GETFL && socket->is_nonblocking ? O_NONBLOCK : 0;
+}
+
+/* SIOCOUTQ, as if the peer's answer took no time. */
+int
+__wrap_ioctl(int fd, unsigned long request, ...)
+{
+    sim_descriptor *socket = sim_descriptor_of(fd);
+    va_list arguments;
+
+    sim_call("ioctl");
+    if (request != SIOCOUTQ) {
+        sim_fail("ioctl() %lx is not simulated", request);
+    }
+    if (socket == NULL || socket->link == NULL) {
+        return fail(socket == NULL ? EBADF : ENOTCONN);
+    }
+    const sim_stream *peer = &socket->link->to[!socket->side];
+    va_start(arguments, request);
+    *va_arg(arguments, int *) =
+        (int)(peer->last - peer->first - sim_stream_arrived(peer));
+    va_end(arguments);
+    return 0;
 }
 
 int

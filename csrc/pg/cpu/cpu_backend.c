@@ -283,7 +283,11 @@ finish_backend(dl_backend *backend, dl_deadline deadline)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
-    return self->size == 1 ? DL_OK : dl_p2p_finish(self->p2p, deadline);
+    if (self->size == 1) {
+        return DL_OK;
+    }
+    DL_TRY(dl_p2p_finish(self->p2p, deadline));
+    return dl_cpu_has_hosts(self) ? dl_traffic_finish(&self->traffic, deadline) : DL_OK;
 }
 
 static const dl_backend_ops cpu_ops = {

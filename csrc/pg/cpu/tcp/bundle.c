@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+#include "net/socket.h"
+
 /* If the two ranks list different numbers of interfaces, the smaller number is used. */
 static int
 count_links(const dl_link_options *options, const dl_way *way)
@@ -147,6 +149,19 @@ dl_bundle_notify(dl_bundle *bundle, const dl_error *cause)
         }
         done += sent;
     } while (sent > 0 && done < size);
+}
+
+size_t
+dl_bundle_unacknowledged(const dl_bundle *bundle)
+{
+    size_t size = 0;
+
+    for (int lane = 0; lane < bundle->count; lane++) {
+        if (bundle->links[lane].is_open) {
+            size += dl_socket_unacknowledged(bundle->links[lane].transport.fd);
+        }
+    }
+    return size;
 }
 
 void

@@ -59,6 +59,9 @@ dl_status dl_bundle_check_host(dl_bundle *bundle);
  * effort: a connection that accepts data at all has room for it. */
 void dl_bundle_notify(dl_bundle *bundle, const dl_error *cause);
 
+/* Returns the number of bytes sent that the other rank's host has not acknowledged. */
+size_t dl_bundle_unacknowledged(const dl_bundle *bundle);
+
 /* Shuts the links down for writing. */
 void dl_bundle_shutdown(dl_bundle *bundle);
 

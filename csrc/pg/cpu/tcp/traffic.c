@@ -28,6 +28,10 @@
 /* A rank that fails must not be delayed by its notices. */
 #define NOTICE_PATIENCE (100 * DL_MILLISECOND)
 
+/* How long dl_traffic_finish() waits for hosts that acknowledge nothing: longer than a
+ * packet that is lost twice. */
+#define FINISH_PATIENCE DL_SECOND
+
 /* Makes room for as many routes. */
 static dl_status
 make_room(dl_traffic *self, int routes)
@@ -167,6 +171,21 @@ send_end(dl_traffic *self)
     send_notices(self, &message, self->sequence + 1);
 }
 
+/* Ends what began with `is_busy`. */
+static void
+release(dl_traffic *self)
+{
+    if (atomic_load(&self->is_ended)) {
+        send_end(self);
+    }
+    atomic_store(&self->is_busy, false);
+    /* The end may have been set between the two. */
+    if (atomic_load(&self->is_ended) && !atomic_exchange(&self->is_busy, true)) {
+        send_end(self);
+        atomic_store(&self->is_busy, false);
+    }
+}
+
 void
 dl_traffic_begin(dl_traffic *traffic, const dl_op_context *op)
 {
@@ -185,15 +204,49 @@ void
 dl_traffic_end(dl_traffic *traffic)
 {
     traffic->sequence = traffic->op->sequence;
-    if (atomic_load(&traffic->is_ended)) {
-        send_end(traffic);
+    release(traffic);
+}
+
+/* Returns the number of bytes that other ranks may lack: one that was seen in a later
+ * operation, or has data for this one in the same, has received them. */
+static size_t
+owed(const dl_traffic *self)
+{
+    size_t size = 0;
+
+    for (int i = 0; i < self->used_count; i++) {
+        const dl_route *route = used_route(self, i);
+        if (route->heard < route->told) {
+            size += dl_bundle_unacknowledged(&route->link);
+        }
     }
-    atomic_store(&traffic->is_busy, false);
-    /* The end may have been set between the two. */
-    if (atomic_load(&traffic->is_ended) && !atomic_exchange(&traffic->is_busy, true)) {
-        send_end(traffic);
-        atomic_store(&traffic->is_busy, false);
+    return size;
+}
+
+dl_status
+dl_traffic_finish(dl_traffic *traffic, dl_deadline deadline)
+{
+    dl_deadline stall = dl_deadline_earlier(deadline, FINISH_PATIENCE);
+    dl_status status = DL_OK;
+    size_t last = 0;
+
+    if (atomic_exchange(&traffic->is_busy, true)) {
+        return DL_OK;
     }
+    while (status == DL_OK && !atomic_load(&traffic->is_ended)) {
+        size_t size = owed(traffic);
+        if (size != last) {
+            stall = dl_deadline_earlier(deadline, FINISH_PATIENCE);
+            last = size;
+        }
+        if (size == 0 || dl_deadline_passed(stall)) {
+            break;
+        }
+        (void)dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
+        status = dl_interrupt_check();
+    }
+    release(traffic);
+    return status;
 }
 
 void

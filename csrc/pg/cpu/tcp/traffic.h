@@ -108,6 +108,13 @@ bool dl_traffic_is_notified(const dl_traffic *traffic);
  * from any thread; takes no locks. */
 void dl_traffic_wake(dl_traffic *traffic);
 
+/* Called between operations, before the rank leaves in order: waits until the hosts of the
+ * ranks to which data went one way have received it, until the deadline, or until they have
+ * acknowledged nothing for a second.  Without this, a greeting that such a rank sends to
+ * one that has closed the connection would be answered by a reset, which discards data on
+ * its way.  Returns DL_INTERRUPTED or DL_OK. */
+dl_status dl_traffic_finish(dl_traffic *traffic, dl_deadline deadline);
+
 /* Fails this rank's waits with `cause`, and sends `message` to the other ranks.  May be
  * called from any thread, in an operation or not. */
 void dl_traffic_abort(dl_traffic *traffic, const dl_error *cause,
