@@ -242,6 +242,12 @@ MUTANTS = {
         "        (void)deadline;\n    }\n}",
         "collectives",
     ),
+    "a rank that leaves does not wait for what it has sent": Mutant(
+        "pg/cpu/tcp/traffic.c",
+        "if (route->heard < route->told) {",
+        "if (route->heard > route->told) {",
+        "collectives",
+    ),
     "a notice behind what was expected ends the operation": Mutant(
         "pg/cpu/tcp/route.c",
         "if (self->in_left == 0 && !is_idle(self)) {",

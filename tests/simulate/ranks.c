@@ -89,7 +89,8 @@ sim_rank_faults_print(const sim_rank_fault *faults, int count, int64_t from)
 bool
 sim_text_names(const char *text, int size, bool (*is_at_fault)(int rank))
 {
-    for (const char *at = text; (at = strstr(at, "rank")) != NULL; at++) {
+    /* Also "Rank 1". */
+    for (const char *at = text; (at = strstr(at, "ank")) != NULL; at++) {
         const char *number = at + strcspn(at, "0123456789");
         if (number - at > 6) {
             continue;

@@ -35,7 +35,7 @@ typedef struct member {
     sim_act *acts[STEPS];
     bool has_ended;
     bool has_failed;
-    bool has_closed; /* the group, or is about to */
+    bool has_closed; /* the group, or is about to, or has none */
     bool has_timed_out;
     bool has_begun[STEPS];
     uint64_t hashes[STEPS];
@@ -317,7 +317,10 @@ end_acts(member *self)
         }
         /* After a failure, only for the arrays. */
         dl_deadline deadline = self->has_failed ? dl_deadline_after(0) : act->deadline;
+        int64_t start = sim.now;
         dl_status status = dl_work_wait(act->work, deadline);
+        /* It may have ended long before. */
+        deadline.at = deadline.at > start ? deadline.at : start;
         if (!self->has_failed
             && note_end(self, sim_step_name(act->step), status, deadline, NULL)) {
             check_end(self, act);
@@ -361,7 +364,8 @@ join_and_run(member *self, dl_store *store)
 
     dl_deadline deadline = dl_deadline_after(run.limit);
     dl_status status = dl_group_new(&options, store, &self->group);
-    if (note_end(self, "joining", status, deadline, NULL)) {
+    self->has_closed = !note_end(self, "joining", status, deadline, NULL);
+    if (!self->has_closed) {
         run_program(self);
     }
 }
