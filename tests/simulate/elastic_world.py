@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 import sys
 import threading
@@ -28,10 +29,16 @@ import distlite
 from distlite.elastic import ledger, member
 
 STEPS = 8
-FAULTS = ["kill", "kill", "stop", "leave", "raise", "outage"]
+FAULTS = ["kill", "kill", "stop", "leave", "raise", "outage", "replacement"]
+GONE = ("kill", "leave", "stop")
 # Seconds: of a call of `next`, of an operation of a group, and what ends with them.
-CALL, OPERATION, LATE = 20.0, 6.0, 1.5
-END = 400.0
+CALLS, OPERATIONS, LATE = [20.0, 20.0, 0.5], [6.0, 6.0, 1.0], 1.5
+PATIENCE, END = 60.0, 400.0
+ERRORS = (
+    distlite.DistBackendError,
+    distlite.DistStoreError,
+    distlite.DistNetworkError,
+)
 
 
 class Killed(BaseException):
@@ -58,7 +65,10 @@ class Process:
     stopped_until: float = 0.0
     until: float = 0.0
     is_ready: Callable[[], bool] | None = None
-    steps: list[int] = field(default_factory=list)  # the state: what it has committed
+    # The state: the steps that it has committed, each with the epoch of its body.
+    steps: list[tuple[int, str]] = field(default_factory=list)
+    epoch: str = ""  # the last one that it has begun
+    is_moved: bool = False  # it goes on with the store that replaces the first one
     end: str = ""
     error: BaseException | None = None
 
@@ -106,14 +116,24 @@ class World:
         self.values: dict[str, bytes] = {}
         self.records: list[dict[str, Any]] = []  # decided, in this order
         self.groups: dict[str, Group] = {}
+        self.states: dict[str, list[tuple[int, str]]] = {}  # with which epochs begin
         self.outage = (0.0, 0.0)
+        # Whether the store has lost all that it held, and when it will.
+        self.is_replaced, self.replaced_at = False, math.inf
         self.faults: list[tuple[Any, ...]] = []
         self.is_stable = self.random.random() < 0.5
         self.max_size = self.random.choice([None, None, 3])
+        self.call = self.random.choice(CALLS)
+        self.operation = self.random.choice(OPERATIONS)
         count = self.random.randrange(2, 6)
         self.processes = [self._process(number) for number in range(count)]
-        for _ in range(self.random.randrange(faults + 1)):
-            self._draw_fault()
+        drawn = [self._fault() for _ in range(self.random.randrange(faults + 1))]
+        # Newcomers alone are too few to begin anew in an empty store.
+        is_replaced = any(kind == "replacement" for kind, *_ in drawn)
+        is_large = is_replaced or self.random.random() < 0.3
+        self.min_size = count // 2 + 1 if is_large else 1
+        for fault in drawn:
+            self._plan(fault)
 
     def _process(self, number: int) -> Process:
         choice = self.random
@@ -125,13 +145,22 @@ class World:
             made.is_spare = choice.random() < 0.4
         return made
 
-    def _draw_fault(self) -> None:
+    def _fault(self) -> tuple[Any, ...]:
         choice, kind = self.random, self.random.choice(FAULTS)
         # Process 0 stays to the end.
         victim = choice.choice(self.processes[1:])
         number, step = choice.randrange(1, 150), choice.randrange(1, STEPS + 1)
         at, span = self.now + choice.uniform(0.0, 4.0), choice.uniform(0.1, 4.0)
-        self.faults.append((kind, victim.number, number, step, at, span))
+        return kind, victim.number, number, step, at, span
+
+    def _plan(self, fault: tuple[Any, ...]) -> None:
+        kind, victim_number, number, step, at, span = fault
+        victim = self.processes[victim_number]
+        if kind in GONE:
+            gone = {f[1] for f in self.faults if f[0] in GONE}
+            if len(self.processes) - len(gone | {victim.number}) < self.min_size:
+                return
+        self.faults.append(fault)
         if kind == "kill":
             victim.kill_at = number
         elif kind == "leave":
@@ -140,6 +169,8 @@ class World:
             victim.raises_at = step
         elif kind == "outage":
             self.outage = at, at + span
+        elif kind == "replacement":
+            self.outage, self.replaced_at = (at, at + span), at + span
 
     # The scheduler.
 
@@ -183,8 +214,8 @@ class World:
     # What the processes execute.
 
     def live(self, process: Process) -> None:
-        rules = ledger.Rules(1, self.max_size, self.is_stable, True, 1.0)
-        limit = timedelta(seconds=OPERATION)
+        rules = ledger.Rules(self.min_size, self.max_size, self.is_stable, True, 1.0)
+        limit = timedelta(seconds=self.operation)
         own = member.Member(self.store, "world", rules, process.is_spare, limit)
         try:
             with own:
@@ -211,18 +242,27 @@ class World:
                 number = (own.done or 0) + 1
                 if number > STEPS:
                     break
-                if view.behind == () and process.steps != list(range(1, number)):
+                if [step for step, _ in process.steps] != list(range(1, number)):
                     raise Wrong(f"{process.steps} before step {number}")
+                self._compare(process, view.group.label)
                 with own.step(number):
                     process.wait(self.random.uniform(0.0, 0.3))
                     if number == process.raises_at:
                         process.raises_at = 0
                         raise ZeroDivisionError
-                process.steps.append(number)
+                process.steps.append((number, view.group.label))
                 self.note("commits", process.number, number)
-            except (distlite.DistBackendError, ZeroDivisionError) as error:
+            except (*ERRORS, ZeroDivisionError) as error:
                 self.note("fails", process.number, type(error).__name__)
         self._again(own.finish)
+
+    def _compare(self, process: Process, label: str) -> None:
+        """All members begin an epoch with the same state."""
+        if label != process.epoch:
+            process.epoch = label
+            expected = self.states.setdefault(label, list(process.steps))
+            if process.steps != expected:
+                raise Wrong(f"{process.steps} and {expected} begin epoch {label}")
 
     def _again(self, call: Callable[[], object]) -> None:
         while True:
@@ -240,16 +280,21 @@ class World:
         while True:
             began = self.now
             try:
-                return own.next(CALL)
-            except (distlite.DistStoreError, distlite.DistNetworkError) as error:
+                return own.next(self.call)
+            except ERRORS as error:
                 self.note("next", type(error).__name__)
                 me = self.me()
-                if (
-                    self.now
-                    > max(began + CALL, me.stopped_until, self.outage[1]) + LATE
-                ):
+                end = max(began + self.call, me.stopped_until, self.outage[1])
+                if self.now > end + LATE:
                     raise Wrong(f"next() ended late: {error}") from None
+                # The new store may not know that the others are done, and what is left
+                # may be too few of the last members.
+                if self.is_replaced and self.now > 1000.0 + PATIENCE:
+                    me.die()
                 me.wait(0.1)
+                if self.is_replaced and not me.is_moved and self.random.random() < 0.5:
+                    me.is_moved = True
+                    own.replace_store(self.store)
 
     # The store.
 
@@ -262,6 +307,8 @@ class World:
         process.wait(self.random.uniform(1e-4, 0.4 if is_slow else 5e-3))
         if is_last and self.random.random() < 0.5:
             process.die()
+        if self.now >= self.replaced_at:
+            self.values, self.replaced_at, self.is_replaced = {}, math.inf, True
         if self.outage[0] <= self.now < self.outage[1]:
             process.wait(0.01)
             raise distlite.DistNetworkError("the store is away")
@@ -281,41 +328,61 @@ class World:
     def check_record(self, raw: bytes) -> None:
         """One list for each epoch; those that stay keep their order or their ranks."""
         new = json.loads(raw)
-        last = self.records[-1] if self.records else None
+        if new["epoch"] == 0:  # the store was empty
+            return
+        earlier = [r for r in self.records if self._counts_for(r, new)]
         self.records.append(new)
         if len({*new["members"]}) != len(new["members"]) or not new["members"]:
             raise Wrong(f"members of {new}")
         if self.max_size is not None and len(new["members"]) > self.max_size:
             raise Wrong(f"more than {self.max_size} members: {new}")
-        if last is None:
+        if new["lost"] and not self.faults:
+            raise Wrong(f"members are lost without a fault: {new}")
+        if not earlier:
             return
-        if new["epoch"] != last["epoch"] + 1 or new["identity"] != last["identity"]:
-            raise Wrong(f"{new} after {last}")
+        # Who is lost before it knows that it was a member is a newcomer.
+        begun = {process.name for process in self.processes if process.epoch}
+        for record in earlier:
+            if {*record["lost"]} & {*new["members"]} & begun:
+                raise Wrong(f"who was lost is in {new}")
+        if new["epoch"] <= max(r["epoch"] for r in earlier):
+            raise Wrong(f"{new} after {earlier[-1]}")
+        # Of two stores, either may have the record before.
+        before = [r for r in self.records if r["epoch"] == new["epoch"] - 1]
+        if not any(self._follows(new, last) for last in before):
+            raise Wrong(f"{new} does not follow {before}")
+
+    def _counts_for(self, record: dict[str, Any], new: dict[str, Any]) -> bool:
+        """An epoch counts in its store, and in the next one if its group was made."""
+        group = self.groups.get(_label(record))
+        is_made = group is not None and group.is_made
+        return record["identity"] == new["identity"] or is_made
+
+    def _follows(self, new: dict[str, Any], last: dict[str, Any]) -> bool:
         stays = [each for each in last["members"] if each in new["members"]]
+        majority = len(last["members"]) // 2 + 1
+        if new["identity"] != last["identity"] and len(stays) < majority:
+            return False
         if stays != [each for each in new["members"] if each in last["members"]]:
-            raise Wrong(f"the order of {new} is not that of {last}")
+            return False
         rank_in = [
             dict(zip(r["members"], r["ranks"], strict=True)) for r in (last, new)
         ]
         if self.is_stable and any(rank_in[0][m] != rank_in[1][m] for m in stays):
-            raise Wrong(f"ranks of {new} are not those of {last}")
+            return False
         gone = {*last["members"]} - {*new["members"]}
-        if gone != {*new["lost"]} | ({*new["left"]} & {*last["members"]}):
-            raise Wrong(f"{gone} are neither lost nor left in {new}")
-        if new["lost"] and not self.faults:
-            raise Wrong(f"members are lost without a fault: {new}")
-        for earlier in self.records[:-1]:
-            if {*earlier["lost"]} & {*new["members"]}:
-                raise Wrong(f"who was lost is in {new}")
+        return gone == {*new["lost"]} | ({*new["left"]} & {*last["members"]})
 
     def check_end(self) -> None:
         for each in self.processes:
             if each.error is not None:
                 raise each.error
-            is_whole = each.steps == list(range(1, STEPS + 1))
+            is_whole = [step for step, _ in each.steps] == list(range(1, STEPS + 1))
             if each.end == "finished" and not is_whole:
                 raise Wrong(f"process {each.number} has finished with {each.steps}")
-        if not any(each.end == "finished" for each in self.processes):
+        is_hopeless = self.is_replaced and any(f[0] in GONE for f in self.faults)
+        has_finished = any(each.end == "finished" for each in self.processes)
+        if not has_finished and not is_hopeless:
             raise Wrong(f"nobody has finished: {[p.end for p in self.processes]}")
 
 
@@ -395,9 +462,9 @@ class Group:
     """A group of one epoch: an operation succeeds on all of its ranks or fails on all,
     but for those that have ended it already when another one fails."""
 
-    def __init__(self, world: World, members: list[str]) -> None:
-        self.world, self.members = world, members
-        self.is_broken = False
+    def __init__(self, world: World, label: str, members: list[str]) -> None:
+        self.world, self.label, self.members = world, label, members
+        self.is_made, self.is_broken = False, False
         self.operations: dict[int, dict[int, Any]] = {}
 
     def has_lost(self) -> bool:
@@ -425,7 +492,7 @@ class OwnGroup:
 
     def __init__(self, group: Group, process: Process, rank: int) -> None:
         self._group, self._process, self._rank = group, process, rank
-        self._number = 0
+        self._number, self.label = 0, group.label
 
     def rank(self) -> int:
         return self._rank
@@ -439,17 +506,23 @@ class OwnGroup:
     def _abort(self, reason: str) -> None:
         self._group.is_broken |= not self._process.is_dead
 
-    def meet(self, value: Any, limit: float = OPERATION) -> dict[int, Any]:
+    def meet(self, value: Any, limit: float | None = None) -> dict[int, Any]:
         if self._group.is_broken:
             raise distlite.DistBackendError("the group is broken")
         self._number += 1
+        limit = limit or self._group.world.operation
         return self._group.meet(self._rank, self._number, value, limit)
+
+
+def _label(record: dict[str, Any]) -> str:
+    return f"world.{record['epoch']}.{record['identity']}"
 
 
 def _make_of_members(
     world: World, request: Any, members: list[str], keys: Any, until: float, _: Any
 ) -> OwnGroup:
-    shared = world.groups.setdefault(request.label, Group(world, members))
+    label = request.label
+    shared = world.groups.setdefault(label, Group(world, label, members))
     if shared.members != members:
         raise Wrong(f"{members} and {shared.members} are in one epoch")
     made = OwnGroup(shared, world.me(), request.rank)
@@ -458,6 +531,10 @@ def _make_of_members(
     except distlite.DistBackendError:
         shared.is_broken = True
         raise
+    shared.is_made = True
+    for other in world.groups.values():
+        if other is not shared and other.is_made and not other.has_lost():
+            raise Wrong(f"the epochs {other.label} and {label} are alive at a time")
     return made
 
 

@@ -7,6 +7,7 @@ import json
 import time
 from dataclasses import asdict
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -93,3 +94,67 @@ def test_a_spare_does_not_go_on_when_the_last_member_has_finished():
     store.append("elastic/world/arrivals/1", json.dumps(asdict(leaving)) + "\n")
     turn.go(0.01)
     assert store.get("elastic/world/epoch").decode() == raw
+
+
+OTHER, GONE, SPARE = "host:2:-:cd", "host:3:-:ef", "host:4:-:12"
+
+
+@pytest.mark.parametrize("members", [[OTHER], []], ids=["majority", "minority"])
+def test_in_another_store_a_majority_of_the_members_comes(members: list[str]):
+    """The spare counts for the size, and not for the majority."""
+    store = distlite.HashStore()
+    ledger = Ledger(store, "world", NAME, Rules(3, None, False, True, 0.0))
+    ledger.last = Record(4, "old", [NAME, OTHER, GONE], [0, 1, 2])
+    arrivals = [Arrival(each, 4) for each in members]
+    arrivals += [Arrival(SPARE, is_spare=True), Arrival(GONE + "0", is_spare=True)]
+    for each in arrivals:
+        store.append("elastic/world/arrivals/0", json.dumps(asdict(each)) + "\n")
+    with mock.patch.object(_Turn, "_living", lambda turn, present: present):
+        if members:
+            found = ledger.decide(Arrival(NAME, 4), time.monotonic() + 60)
+            assert found.epoch == 5 and found.members[:2] == [NAME, OTHER]
+        else:
+            with pytest.raises(distlite.DistStoreError, match="Nobody is evicted"):
+                ledger.decide(Arrival(NAME, 4), time.monotonic() + 0.2)
+
+
+@pytest.mark.parametrize(
+    ("dropped", "witness", "ready", "done"),
+    [
+        ((None, None), 7, [NAME, OTHER], 7),  # both kept their results
+        ((7, None), 7, [OTHER], 7),
+        ((7, 7), 7, [NAME, OTHER], 6),  # who saw the success is gone with its result
+        ((7, 7), 6, [NAME, OTHER], 6),  # nobody saw it
+    ],
+)
+def test_a_member_without_the_result_of_a_committed_step_is_behind(
+    dropped: tuple[int | None, int | None],
+    witness: int,
+    ready: list[str],
+    done: int,
+):
+    store = distlite.HashStore()
+    ledger = Ledger(store, "world", NAME, Rules(1, None, False, True, 0.0))
+    last = Record(1, "x", [NAME, OTHER, GONE], [0, 1, 2], ready=[NAME, OTHER], done=5)
+    raw = json.dumps(asdict(last))
+    store.set("elastic/world/epoch", raw)
+    ledger.last = last
+    own = Arrival(NAME, 1, is_ready=True, done=6, dropped=dropped[0])
+    for each in (
+        Arrival(OTHER, 1, is_ready=True, done=6, dropped=dropped[1]),
+        Arrival(GONE, 1, is_leaving=True, is_ready=True, done=witness),
+    ):
+        store.append("elastic/world/arrivals/1", json.dumps(asdict(each)) + "\n")
+    with mock.patch.object(_Turn, "_living", lambda turn, present: present):
+        found = ledger.decide(own, time.monotonic() + 60)
+    assert (found.ready, found.done) == (ready, done)
+
+
+def test_a_proposal_does_not_come_into_another_store():
+    """The store is empty again between reading the record and proposing the next."""
+    store = distlite.HashStore()
+    ledger = Ledger(store, "world", NAME, Rules(1, None, False, True, 0.0))
+    raw = json.dumps(asdict(Record(identity="old")))
+    turn = _Turn(ledger, Arrival(NAME), raw, Record(identity="old"))
+    turn.go(0.01)
+    assert not store.check(["elastic/world/epoch"])

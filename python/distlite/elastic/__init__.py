@@ -7,8 +7,8 @@ nobody writes but by compare_set on the record before. So there is one list for 
 number, whoever proposes it, and a proposal that comes late changes nothing.
 
     key below elastic/NAME    written by
-    identity                  whoever comes first: tells one store from another
-    epoch                     the members that propose, by compare_set: the record
+    epoch                     the record: whoever comes first, with an identity of the
+                              store, and then members that propose, by compare_set
     arrivals/E                those that want to be in the epoch after E: a line each
     called/E, decided/E       the first that arrives, the proposer: wake the others
     asked/E                   newcomers: the members of E shall come

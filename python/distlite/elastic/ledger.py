@@ -83,6 +83,13 @@ class Arrival:
     is_leaving: bool = False
     is_ready: bool = False
     done: int | None = None
+    # The step of which it has no result any more, and does not know whether it was
+    # committed.
+    dropped: int | None = None
+
+    def lacks(self, done: int | None) -> bool:
+        """Returns whether a committed step is not in its state."""
+        return self.dropped is not None and done is not None and self.dropped <= done
 
 
 @dataclass(frozen=True)
@@ -140,8 +147,11 @@ class Ledger:
             left = deadline - time.monotonic()
             try:
                 self.limit(min(left, REQUEST))
-                raw = self._read("epoch")
-                found = self._parsed(Record, "epoch", raw or "{}")
+                # An empty store gets an identity with its first record, so that a
+                # proposal for another store cannot take a place here.
+                founding = Record(identity=urandom(8).hex())
+                raw = self._read("epoch", json.dumps(asdict(founding)))
+                found = self._parsed(Record, "epoch", raw)
                 if self._is_mine(found):
                     self.last = found
                     return found
@@ -278,18 +288,19 @@ class _Turn:
         self.ledger, self.store, self.own = ledger, ledger.store, ledger.own
         self.place = ledger.own.split(":")[2]
         self.key = raw, arrival
-        # The store of a record is the one it was written to.
-        self.identity = found.identity or ledger._read("identity", urandom(8).hex())
         self.found = found
         # Of two epochs that this process knows, the later one counts, also if the store
         # has lost it.
         mine = ledger.last
         self.last = mine if mine.epoch > found.epoch else found
         self.is_replaced = mine.epoch > 0 and (
-            mine.identity != self.identity or mine.epoch > found.epoch
+            mine.identity != found.identity or mine.epoch > found.epoch
         )
         self.base = found.epoch
-        self.least = self._least()
+        # How many members of the last epoch have to be in the next one.
+        needs_majority = self.is_replaced and ledger.rules.needs_majority
+        self.majority = len(self.last.members) // 2 + 1 if needs_majority else 0
+        self.least = max(ledger.rules.min_size, self.majority)
         self.beats = _Beats()
         self.present: list[Arrival] = []
         self.absent: list[str] = []
@@ -302,12 +313,6 @@ class _Turn:
         elif self._has_room() and not arrival.is_spare:
             self.store.set(f"asked/{self.base}", "")
 
-    def _least(self) -> int:
-        rules = self.ledger.rules
-        if self.is_replaced and rules.needs_majority:
-            return max(rules.min_size, len(self.last.members) // 2 + 1)
-        return rules.min_size
-
     def _has_room(self) -> bool:
         most = self.ledger.rules.max_size
         return most is None or len(self.found.members) < most
@@ -316,9 +321,6 @@ class _Turn:
         """Looks once, proposes if everybody is there, else waits a moment, and no
         longer than `left` seconds."""
         arrivals = self._arrivals()
-        if self.own not in arrivals:  # another store is there, below the same object
-            self.ledger._turn = None
-            return
         proposal = self._proposal(arrivals)
         if proposal is not None:
             self.store.compare_set("epoch", self.key[0], json.dumps(asdict(proposal)))
@@ -362,7 +364,7 @@ class _Turn:
             return None
         if not (is_settled and stays) and not self._have_ended(self.absent):
             return None
-        if self.is_replaced and len(stays) < self.least:
+        if len(stays) < self.majority:
             return None
         return self._record(stays, new, leaving, is_settled)
 
@@ -426,25 +428,36 @@ class _Turn:
         ranks = self._ranks(stays, size)
         by_rank = dict(zip(ranks, [*stays, *chosen], strict=True))
         members = [by_rank[rank].id for rank in sorted(by_rank)]
-        ready = [each.id for each in stays if each.is_ready]
-        # Who has left may have been the only one to see that its last step succeeded.
-        # Where the state is lost with those that had it, no step has been committed.
-        witnesses = [*stays, *leaving.values()] if ready else []
-        done = [each.done for each in witnesses if each.done is not None]
-        if last.done is not None and ready:
-            done.append(last.done)
+        done, ready = self._state(stays, leaving)
         return Record(
             epoch=max(last.epoch, self.base) + 1,
-            identity=self.identity,
+            identity=self.found.identity,
             members=members,
             ranks=sorted(by_rank),
             joined=[each.id for each in chosen],
             lost=[m for m in last.members if m not in members and m not in leaving],
             left=sorted(leaving),
             ready=ready,
-            done=max(done, default=None),
+            done=done,
             places=places,
         )
+
+    def _state(
+        self, stays: list[Arrival], leaving: dict[str, Arrival]
+    ) -> tuple[int | None, list[str]]:
+        """Returns the step that was committed last, and who has the state after it."""
+        ready = [each for each in stays if each.is_ready]
+        # Who has left may have been the only one to see that its last step succeeded.
+        # Where the state is lost with those that had it, no step has been committed.
+        witnesses = [*stays, *leaving.values()] if ready else []
+        done = [each.done for each in witnesses]
+        done.append(self.last.done if ready else None)
+        latest = max((step for step in done if step is not None), default=None)
+        whole = [each for each in ready if not each.lacks(latest)]
+        if ready and not whole:  # its result is lost with those that had it
+            whole = ready
+            latest = max((r.done for r in ready if r.done is not None), default=None)
+        return latest, [each.id for each in whole]
 
     def _ranks(self, stays: list[Arrival], size: int) -> list[int]:
         """Returns the ranks of those that stay, and then of the newcomers."""

@@ -218,6 +218,7 @@ class Member:
         self._group: ProcessGroup | None = None  # the last one
         self._is_ready, self._is_closed = False, False
         self._done: int | None = None
+        self._begun: int | None = None  # a step of which it cannot tell the outcome yet
         self._looks_at = 0.0
 
     def __repr__(self) -> str:
@@ -276,9 +277,15 @@ class Member:
             return self._view
         self._end("its member calls for the next epoch")
         deadline = time.monotonic() + self._seconds_of(timeout)
+        return self._next(deadline, self._begun)
+
+    def _next(self, deadline: float, dropped: int | None) -> View:
+        """`dropped` is the step of which the caller has no result any more."""
         while True:
-            record = self._ledger.decide(self._arrival(), deadline)
-            self._done = record.done
+            arrival = replace(self._arrival(), dropped=dropped)
+            record = self._ledger.decide(arrival, deadline)
+            if arrival.lacks(record.done) and self.id in record.ready:
+                continue  # was decided by what it said before it dropped the result
             try:
                 self._view = self._enter(record, deadline)
             except (DistBackendError, DistStoreError) as error:
@@ -286,6 +293,7 @@ class Member:
                 if time.monotonic() >= deadline:
                     raise
             else:
+                self._done, self._begun = record.done, None
                 return self._view
 
     @contextmanager
@@ -308,6 +316,10 @@ class Member:
             ValueError: The step has been committed before.
             DistBackendError: The step was not committed, or the epoch is over: call
                 `next`.
+            DistStoreError, DistNetworkError: The next epoch did not begin in time, so
+                whether the step was committed is not known. `next` tells: if it was,
+                this member is behind, or, where nobody has the result, `done` is the
+                step before.
             Evicted: The others have gone on without this process.
 
         Example:
@@ -539,11 +551,12 @@ class Member:
         """Learns whether all members have executed the body of the step."""
         # The last number is whether newcomers wait.
         flags = np.array([number, -number, self._look(view)], np.int64)
+        self._begun = number
         try:
             all_reduce(flags, op=ReduceOp.MAX, group=view.group)
         except DistBackendError as error:
             self._end(f"step {number} ended with {_quote(error)}")
-            self.next()
+            self._next(time.monotonic() + self._seconds_of(None), None)
             if self._done is not None and self._done >= number:
                 return
             raise DistBackendError(
@@ -552,6 +565,7 @@ class Member:
         except BaseException as error:
             self._end(f"step {number} ended with {_quote(error)}")
             raise
+        self._begun = None
         if flags[0] != -flags[1]:
             self._end("the members are in different steps")
             raise DistBackendError(

@@ -12,7 +12,7 @@ from distlite.elastic.ledger import Arrival, Record, checked
 from distlite.groups.members import describe as name_of, is_known_dead, place_of_host
 
 Facts = dict[str, Any]
-KEY = re.compile(r"((?:.*/)?elastic/([^/]+)/)identity")
+KEY = re.compile(r"((?:.*/)?elastic/([^/]+)/)epoch")
 
 
 def worlds_of(store: Store) -> list[Facts]:
