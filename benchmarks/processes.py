@@ -91,11 +91,11 @@ class Process:
         return line.strip()
 
     def resident_mib(self) -> float:
-        """Memory of the whole process."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
+        """Memory of the whole process; of what it shares with others, its part."""
+        for line in Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
                 return int(line.split()[1]) / 1024
-        raise RuntimeError("no VmRSS")
+        raise RuntimeError("no Pss")
 
     def cpu_seconds(self) -> float:
         """Returns the processor time of all threads so far, which the kernel counts in

@@ -20,55 +20,166 @@ contact_of(int rank, const char *hint)
     address->sin_addr.s_addr = htonl(INADDR_LOOPBACK + (uint32_t)rank);
     address->sin_port = htons((uint16_t)(1000 + rank));
     memset(contact.way.token, rank + 1, DL_TOKEN_SIZE);
-    snprintf(contact.socket, sizeof contact.socket, "distlite-%d", rank);
+    snprintf(contact.socket, sizeof contact.socket, "distlite-%032x", rank + 0xabc);
     strcpy(contact.host.stack, "boot/1");
     strcpy(contact.host.hint, hint);
     return contact;
 }
 
-CHECK_CASE(contacts_come_back)
+static void
+put(dl_contacts *contacts, int rank, const dl_contact *contact)
 {
-    dl_contacts contacts;
-    dl_contact contact;
+    dl_peer peer = {.pid = 10 + rank, .host = rank % 2 == 0 ? "even" : "odd"};
+    dl_peer kept;
+
+    CHECK_OK(dl_contacts_put(contacts, rank, &peer, contact, &kept));
+    CHECK_EQUAL(kept.pid, peer.pid);
+    CHECK_TEXT(kept.host, peer.host);
+}
+
+static void
+check_three(const dl_contacts *contacts)
+{
     dl_way way;
     char socket[DL_LOCAL_NAME_SIZE];
     char problem[DL_PROBLEM_SIZE];
 
-    CHECK_OK(dl_contacts_init(&contacts, 1, 4));
-    contact = contact_of(1, "left");
-    CHECK_OK(dl_contacts_put(&contacts, 1, &contact));
-    contact = contact_of(0, "left");
-    CHECK_OK(dl_contacts_put(&contacts, 0, &contact));
-    contact = contact_of(2, "right");
-    contact.way.count = 0;
-    strcpy(contact.problem, "eth7 is no interface");
-    CHECK_OK(dl_contacts_put(&contacts, 2, &contact));
     for (int rank = 0; rank < 2; rank++) {
-        contact = contact_of(rank, "left");
-        dl_contacts_find_way(&contacts, rank, &way);
+        dl_contact contact = contact_of(rank, "left");
+        dl_contacts_find_way(contacts, rank, &way);
         CHECK_EQUAL(way.count, 1);
         CHECK(dl_address_equal(&way.addresses[0], &contact.way.addresses[0]));
         CHECK(memcmp(way.token, contact.way.token, DL_TOKEN_SIZE) == 0);
         CHECK_EQUAL(way.life_port, 2000 + rank);
-        dl_contacts_socket(&contacts, rank, socket);
+        dl_contacts_socket(contacts, rank, socket);
         CHECK_TEXT(socket, contact.socket);
-        dl_contacts_problem(&contacts, rank, problem);
+        dl_contacts_problem(contacts, rank, problem);
         CHECK_TEXT(problem, "");
-        CHECK(contacts.entries[rank].has_address
-              && contacts.entries[rank].has_loopback);
-        CHECK_EQUAL(contacts.entries[rank].tls_mode, DL_TLS_PSK);
+        CHECK(contacts->entries[rank].has_address
+              && contacts->entries[rank].has_loopback);
+        CHECK_EQUAL(contacts->entries[rank].tls_mode, DL_TLS_PSK);
     }
-    /* Nobody calls the socket of another host. */
-    dl_contacts_socket(&contacts, 2, socket);
-    CHECK_TEXT(socket, "");
-    dl_contacts_problem(&contacts, 2, problem);
+    dl_contacts_socket(contacts, 2, socket);
+    CHECK_TEXT(socket, "distlite-00000000000000000000000000000abe");
+    dl_contacts_problem(contacts, 2, problem);
     CHECK_TEXT(problem, "eth7 is no interface");
-    CHECK(!contacts.entries[2].has_address);
-    CHECK_EQUAL(contacts.entries[0].host.hint, contacts.entries[1].host.hint);
-    CHECK_EQUAL(contacts.entries[0].host.stack, contacts.entries[2].host.stack);
-    CHECK(contacts.entries[0].host.hint != contacts.entries[2].host.hint);
+    CHECK(!contacts->entries[2].has_address);
+    CHECK_EQUAL(contacts->entries[0].host.hint, contacts->entries[1].host.hint);
+    CHECK_EQUAL(contacts->entries[0].host.stack, contacts->entries[2].host.stack);
+    CHECK(contacts->entries[0].host.hint != contacts->entries[2].host.hint);
+    CHECK_EQUAL(dl_contacts_leader(contacts, 1), 0);
+    CHECK_EQUAL(dl_contacts_leader(contacts, 2), 2);
+}
+
+static void
+put_three(dl_contacts *contacts)
+{
+    dl_contact contact = contact_of(1, "left");
+
+    CHECK_OK(dl_contacts_init(contacts, 1, 3));
+    put(contacts, 1, &contact);
+    contact = contact_of(0, "left");
+    put(contacts, 0, &contact);
+    contact = contact_of(2, "right");
+    contact.way.count = 0;
+    strcpy(contact.problem, "eth7 is no interface");
+    put(contacts, 2, &contact);
+}
+
+static void
+check_peers(const dl_contacts *contacts)
+{
+    for (int rank = 0; rank < 3; rank++) {
+        dl_peer peer = dl_contacts_peer(contacts, rank);
+        CHECK_EQUAL(peer.pid, 10 + rank);
+        CHECK_TEXT(peer.host, rank % 2 == 0 ? "even" : "odd");
+    }
+    CHECK(dl_contacts_peer(contacts, 0).host == dl_contacts_peer(contacts, 2).host);
+}
+
+CHECK_CASE(contacts_come_back)
+{
+    dl_contacts contacts;
+
+    put_three(&contacts);
+    check_three(&contacts);
+    CHECK_EQUAL(dl_contacts_table(&contacts).size, 0);
     dl_contacts_fini(&contacts);
     dl_contacts_fini(&contacts);
+}
+
+CHECK_CASE(a_table_has_what_was_put)
+{
+    dl_contacts left;
+    dl_contacts right;
+    dl_contacts member;
+    dl_contact own = contact_of(2, "right");
+    dl_buffer copy = {0};
+    int file;
+
+    put_three(&left);
+    CHECK_OK(dl_contacts_make_table(&left));
+    CHECK_OK(dl_contacts_make_table(&left));
+    check_three(&left);
+    check_peers(&left);
+    /* Another host has it as it is, in place of what it knew. */
+    CHECK_OK(dl_contacts_init(&right, 2, 3));
+    put(&right, 2, &own);
+    CHECK_OK(dl_buffer_set(&copy, dl_contacts_table(&left)));
+    CHECK_OK(dl_contacts_take(&right, &copy));
+    CHECK_EQUAL(copy.size, 0);
+    check_three(&right);
+    check_peers(&right);
+    /* A rank of that host maps it. */
+    CHECK_OK(dl_contacts_share(&right, &file));
+    check_three(&right);
+    CHECK_OK(dl_contacts_init(&member, 2, 3));
+    CHECK_OK(dl_contacts_map(&member, file));
+    close(file);
+    dl_contacts_fini(&right);
+    check_three(&member);
+    check_peers(&member);
+    CHECK(dl_bytes_equal(dl_contacts_table(&member), dl_contacts_table(&left)));
+    dl_contacts_fini(&member);
+    dl_contacts_fini(&left);
+}
+
+CHECK_CASE(damaged_tables_are_refused)
+{
+    dl_contacts left;
+    dl_contacts other;
+    dl_buffer copy = {0};
+
+    put_three(&left);
+    CHECK_OK(dl_contacts_make_table(&left));
+    dl_bytes table = dl_contacts_table(&left);
+    for (size_t size = 0; size < table.size; size++) {
+        CHECK_OK(dl_contacts_init(&other, 0, 3));
+        CHECK_OK(dl_buffer_set(&copy, (dl_bytes){table.data, size}));
+        CHECK_STATUS(dl_contacts_take(&other, &copy), DL_PROTOCOL);
+        dl_contacts_fini(&other);
+    }
+    for (size_t i = 0; i < table.size; i++) {
+        dl_way way;
+        char text[DL_PROBLEM_SIZE];
+        CHECK_OK(dl_contacts_init(&other, 0, 3));
+        CHECK_OK(dl_buffer_set(&copy, table));
+        copy.data[i] ^= 0xff;
+        if (dl_contacts_take(&other, &copy) == DL_OK) {
+            for (int rank = 0; rank < 3; rank++) {
+                dl_contacts_find_way(&other, rank, &way);
+                dl_contacts_problem(&other, rank, text);
+                dl_peer peer = dl_contacts_peer(&other, rank);
+                dl_peer_describe(&peer, rank, text);
+            }
+        }
+        dl_contacts_fini(&other);
+    }
+    CHECK_OK(dl_contacts_init(&other, 0, 3));
+    CHECK_STATUS(dl_contacts_make_table(&other), DL_PROTOCOL);
+    CHECK_CONTAINS(dl_last_error()->text, "no record of rank 0 came");
+    dl_contacts_fini(&other);
+    dl_contacts_fini(&left);
 }
 
 /* As of a rank whose record has not come, or that was started again meanwhile. */
@@ -86,7 +197,7 @@ CHECK_CASE(a_contact_may_be_missing_or_come_twice)
     CHECK_TEXT(text, "");
     for (int turn = 5; turn < 7; turn++) {
         dl_contact contact = contact_of(turn, "right");
-        CHECK_OK(dl_contacts_put(&contacts, 1, &contact));
+        put(&contacts, 1, &contact);
         dl_contacts_find_way(&contacts, 1, &way);
         CHECK_EQUAL(way.life_port, 2000 + turn);
         CHECK_EQUAL(way.token[0], turn + 1);
@@ -94,7 +205,7 @@ CHECK_CASE(a_contact_may_be_missing_or_come_twice)
     dl_contacts_fini(&contacts);
 }
 
-CHECK_CASE(a_rank_of_another_host_takes_little_memory)
+CHECK_CASE(a_rank_takes_little_memory)
 {
     enum { RANKS = 1000 };
     dl_contacts contacts;
@@ -102,9 +213,10 @@ CHECK_CASE(a_rank_of_another_host_takes_little_memory)
     CHECK_OK(dl_contacts_init(&contacts, 0, RANKS));
     for (int rank = 0; rank < RANKS; rank++) {
         dl_contact contact = contact_of(rank, rank == 0 ? "left" : "right");
-        CHECK_OK(dl_contacts_put(&contacts, rank, &contact));
+        put(&contacts, rank, &contact);
     }
-    CHECK(sizeof *contacts.entries + contacts.tails.capacity / RANKS < 100);
+    CHECK_OK(dl_contacts_make_table(&contacts));
+    CHECK(dl_contacts_table(&contacts).size / RANKS < 115);
     dl_contacts_fini(&contacts);
 }
 
@@ -112,13 +224,14 @@ CHECK_CASE(a_failed_allocation_leaves_the_contact_before)
 {
     dl_contacts contacts;
     dl_contact contact = contact_of(0, "left");
+    dl_peer peer = {.pid = 5, .host = "a.host"};
     dl_way way;
 
     CHECK_OK(dl_contacts_init(&contacts, 0, 1));
-    CHECK_OK(dl_contacts_put(&contacts, 0, &contact));
+    CHECK_OK(dl_contacts_put(&contacts, 0, &peer, &contact, &peer));
     memset(contact.problem, 'x', sizeof contact.problem - 1);
     dl_check_fail_allocation_at(1);
-    CHECK_STATUS(dl_contacts_put(&contacts, 0, &contact), DL_NO_MEMORY);
+    CHECK_STATUS(dl_contacts_put(&contacts, 0, &peer, &contact, &peer), DL_NO_MEMORY);
     CHECK(dl_check_allocation_failed());
     dl_contacts_find_way(&contacts, 0, &way);
     CHECK_EQUAL(way.count, 1);
@@ -128,18 +241,19 @@ CHECK_CASE(a_failed_allocation_leaves_the_contact_before)
 CHECK_CASE(the_ranks_of_a_host_have_one_name)
 {
     dl_contacts contacts;
+    dl_contact contact = contact_of(0, "left");
     dl_peer peers[4];
     char name[] = "a.host";
     char own[DL_HOST_NAME_SIZE];
     char text[DL_PEER_TEXT_SIZE];
 
-    CHECK_OK(dl_contacts_init(&contacts, 0, 1));
+    CHECK_OK(dl_contacts_init(&contacts, 0, 4));
     dl_peer peer = {.pid = 5, .host = name};
-    CHECK_OK(dl_contacts_keep_name(&contacts, &peer, &peers[0]));
-    CHECK_OK(dl_contacts_keep_name(&contacts, &(dl_peer){6, ""}, &peers[1]));
-    CHECK_OK(dl_contacts_keep_name(&contacts, &peer, &peers[2]));
+    CHECK_OK(dl_contacts_put(&contacts, 0, &peer, &contact, &peers[0]));
+    CHECK_OK(dl_contacts_put(&contacts, 1, &(dl_peer){6, ""}, &contact, &peers[1]));
+    CHECK_OK(dl_contacts_put(&contacts, 2, &peer, &contact, &peers[2]));
     dl_peer_own(&peer, own);
-    CHECK_OK(dl_contacts_keep_name(&contacts, &peer, &peers[3]));
+    CHECK_OK(dl_contacts_put(&contacts, 3, &peer, &contact, &peers[3]));
     name[0] = 'b';
     own[0] = '\0';
     CHECK_EQUAL(peers[0].pid, 5);

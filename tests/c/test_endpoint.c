@@ -62,6 +62,49 @@ CHECK_CASE(many_find_all_over_links)
     dl_store_unref(store);
 }
 
+/* The lowest rank has the table's file, and the others have mapped it. */
+static void
+share_table(int rank, int size, void *unused)
+{
+    dl_backend_options options = options_of(rank, size);
+    dl_endpoint endpoint;
+
+    (void)unused;
+    CHECK_OK(dl_endpoint_open(&endpoint, &options, dl_deadline_after(5 * DL_SECOND)));
+    CHECK(endpoint.contacts.shared.memory != NULL);
+    CHECK_EQUAL(endpoint.contacts.table.size, 0);
+    CHECK_EQUAL(endpoint.table >= 0, rank == 0);
+    CHECK_EQUAL(endpoint.connections[0] >= 0, rank > 0);
+    CHECK_OK(dl_store_barrier(store, DL_LITERAL("read"), size,
+                              dl_deadline_after(5 * DL_SECOND)));
+    dl_endpoint_fini(&endpoint);
+}
+
+CHECK_CASE(the_ranks_of_a_host_share_one_table)
+{
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(12, share_table, NULL);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(a_table_with_another_process_of_this_rank_is_refused)
+{
+    dl_peer peers[2] = {{.pid = 1}};
+    dl_endpoint endpoint = {.rank = 1, .size = 2, .peers = peers, .token = {1}};
+    dl_contact contact = {.socket = ""};
+    dl_peer peer = {.pid = 7, .host = "h"};
+
+    CHECK_OK(dl_contacts_init(&endpoint.contacts, 1, 2));
+    for (int rank = 0; rank < 2; rank++) {
+        CHECK_OK(dl_endpoint_keep(&endpoint, rank, &peer, &contact));
+    }
+    CHECK_OK(dl_contacts_make_table(&endpoint.contacts));
+    CHECK_STATUS(dl_endpoint_use_table(&endpoint), DL_MISMATCH);
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "rank 1 (pid 7 on host h) was started a second time");
+    dl_contacts_fini(&endpoint.contacts);
+}
+
 CHECK_CASE(a_rank_that_is_in_two_lists_differently_is_named)
 {
     enum { SIZE = 40 };

@@ -45,6 +45,22 @@ check_all(const dl_buffer *bytes, int size)
     }
 }
 
+/* What the first rank has goes down unchanged. */
+static dl_status
+run_gather(dl_gather *self, dl_buffer *bytes)
+{
+    dl_bytes down[DL_GATHER_NEIGHBOURS];
+
+    DL_TRY(dl_gather_up(self, bytes));
+    if (dl_gather_has_parent(self)) {
+        DL_TRY(dl_gather_take_down(self, bytes));
+    }
+    for (int i = 0; i < DL_GATHER_NEIGHBOURS; i++) {
+        down[i] = dl_buffer_bytes(bytes);
+    }
+    return dl_gather_send_down(self, down);
+}
+
 static dl_status
 gather(int rank, int size, uint64_t limit, dl_buffer *bytes)
 {
@@ -54,7 +70,7 @@ gather(int rank, int size, uint64_t limit, dl_buffer *bytes)
 
     self.neighbour_count = dl_gather_neighbours(rank, size, self.neighbours);
     dl_traffic_begin(self.traffic, &op);
-    dl_status status = dl_gather_run(&self, bytes);
+    dl_status status = run_gather(&self, bytes);
     if (status != DL_OK) {
         dl_traffic_break(self.traffic, self.neighbours, self.neighbour_count);
     }

@@ -72,6 +72,30 @@ take_all(dl_bytes bytes)
 }
 
 static void
+take_table(dl_bytes bytes)
+{
+    dl_contacts contacts;
+    dl_buffer table = {0};
+    dl_way way;
+    dl_peer peer;
+    char text[DL_PROBLEM_SIZE];
+
+    require(dl_contacts_init(&contacts, 0, RANKS) == DL_OK);
+    require(dl_buffer_set(&table, bytes) == DL_OK);
+    if (dl_contacts_take(&contacts, &table) == DL_OK) {
+        for (int rank = 0; rank < RANKS; rank++) {
+            dl_contacts_find_way(&contacts, rank, &way);
+            require(way.count <= DL_INTERFACES_LIMIT);
+            dl_contacts_problem(&contacts, rank, text);
+            peer = dl_contacts_peer(&contacts, rank);
+            dl_peer_describe(&peer, rank, text);
+            require(dl_contacts_leader(&contacts, rank) <= rank);
+        }
+    }
+    dl_contacts_fini(&contacts);
+}
+
+static void
 take_list(dl_bytes bytes)
 {
     int ranks[RANKS];
@@ -190,8 +214,8 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const parsers[])(dl_bytes) = {
-        take_endpoint,  take_list,    take_join,           take_wait_state,
-        take_recording, take_counter, take_long_recording, take_all,
+        take_endpoint, take_list,           take_join, take_wait_state, take_recording,
+        take_counter,  take_long_recording, take_all,  take_table,
     };
 
     if (size > 0) {

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import struct
+import threading
 from datetime import timedelta
 
 import numpy as np
@@ -97,6 +98,36 @@ def end_before_it_tells(
     store: dist.Store = dist.FileStore(init_method.removeprefix("file://"), world_size)
     if rank == victim:
         store = LastWord(store, NO_KEY)
+    try:
+        dist.init_process_group(store=store, rank=rank, world_size=world_size)
+    except dist.DistError as error:
+        return str(error)
+    return "joined"
+
+
+class DyingStore(Wrapped):
+    """Its process dies some time after it has begun to gather records."""
+
+    def __init__(self, below: dist.Store, seconds: float) -> None:
+        super().__init__(below, NO_KEY)
+        self.seconds = seconds
+
+    def add(self, key: str, amount: int) -> int:
+        if "/gathering/" in key:
+            end = threading.Timer(self.seconds, _die)
+            end.daemon = True
+            end.start()
+        return self.below.add(key, amount)
+
+
+def end_at_some_time(
+    rank: int, world_size: int, init_method: str, victim: int, seconds: float
+) -> str:
+    """Each four ranks are on a host, and share a table of all ranks."""
+    os.environ["DISTLITE_HOST_HINT"] = f"host {rank // 4}"
+    store: dist.Store = dist.FileStore(init_method.removeprefix("file://"), world_size)
+    if rank == victim:
+        store = DyingStore(store, seconds)
     try:
         dist.init_process_group(store=store, rank=rank, world_size=world_size)
     except dist.DistError as error:

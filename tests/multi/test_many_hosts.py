@@ -73,6 +73,18 @@ def test_a_leader_that_ends_before_it_tells_whom_it_reaches_is_named_on_every_ho
             assert "rank 8 (pid " in outcome.value, outcome.value
 
 
+@pytest.mark.parametrize("victim", [4, 5, 12], ids=["leads", "member", "last host"])
+@pytest.mark.parametrize("seconds", [0.0, 0.003, 0.01])
+def test_a_rank_that_ends_while_the_table_goes_round_is_named(victim, seconds):
+    """Whatever it has got or passed on by then; ranks may also have joined."""
+    run = many_hosts_ranks.end_at_some_time
+    for outcome in rank_outcomes(run, 16, env=LOOPBACK, victim=victim, seconds=seconds):
+        if outcome.rank != victim:
+            assert outcome.is_good, outcome.describe()
+            text = outcome.value
+            assert text == "joined" or f"rank {victim} (pid " in text, text
+
+
 SAYS = {
     "killed": "rank {} (pid ",
     "left": "rank {} (pid ",

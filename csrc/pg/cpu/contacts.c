@@ -2,16 +2,31 @@
 #include "pg/cpu/contacts.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "net/socket.h"
 
 /* Longer fields of a tail do not exist. */
 #define FIELD_LIMIT 1024
 
+/* "dltab" and, in the last byte, a version. */
+#define TABLE_MAGIC UINT64_C(0x0100006261746c64)
+
+/* Precedes the entries, which the tails follow.  All ranks have the same byte order: they
+ * could not read each other's arrays otherwise. */
+typedef struct table_head {
+    uint64_t magic;
+    uint32_t count;
+    uint32_t entry_size;
+    uint64_t tails_size;
+} table_head;
+
 typedef struct host_name {
     dl_map_entry entry; /* by `text` */
+    uint32_t offset;    /* in the tails */
     char text[];
 } host_name;
 
@@ -20,16 +35,19 @@ dl_contacts_init(dl_contacts *contacts, int rank, int size)
 {
     *contacts = (dl_contacts){
         .rank = rank,
-        .entries = calloc((size_t)size, sizeof *contacts->entries),
+        .size = size,
+        .own_entries = calloc((size_t)size, sizeof *contacts->entries),
     };
+    contacts->entries = contacts->own_entries;
     /* So that no entry has the offset 0, which means that there is no tail. */
-    dl_put_u8(&contacts->tails, 0);
+    dl_put_u8(&contacts->own_tails, 0);
     return contacts->entries == NULL ? dl_fail_no_memory()
-                                     : dl_buffer_check(&contacts->tails);
+                                     : dl_buffer_check(&contacts->own_tails);
 }
 
-void
-dl_contacts_fini(dl_contacts *contacts)
+/* Frees what was put. */
+static void
+drop_own(dl_contacts *contacts)
 {
     dl_map_entry *next;
 
@@ -39,8 +57,18 @@ dl_contacts_fini(dl_contacts *contacts)
         free(DL_MAP_ENTRY(name, host_name, entry));
     }
     dl_map_fini(&contacts->names);
-    free(contacts->entries);
-    dl_buffer_fini(&contacts->tails);
+    contacts->names = (dl_map){0};
+    free(contacts->own_entries);
+    contacts->own_entries = NULL;
+    dl_buffer_fini(&contacts->own_tails);
+}
+
+void
+dl_contacts_fini(dl_contacts *contacts)
+{
+    drop_own(contacts);
+    dl_buffer_fini(&contacts->table);
+    dl_segment_fini(&contacts->shared);
     *contacts = (dl_contacts){0};
 }
 
@@ -63,71 +91,250 @@ has_loopback(const dl_way *way)
     return false;
 }
 
-dl_status
-dl_contacts_put(dl_contacts *contacts, int rank, const dl_contact *contact)
+/* Returns NULL if there is no memory. */
+static const host_name *
+keep_name(dl_contacts *contacts, const char *host)
 {
-    const dl_host_id *own = &contacts->entries[contacts->rank].host;
-    dl_buffer *tails = &contacts->tails;
-    dl_contact_entry entry = {
-        .host = {hash_text(contact->host.stack), hash_text(contact->host.hint)},
-        .tail = (uint32_t)tails->size,
-        .tls_mode = (uint8_t)contact->tls_mode,
-        .is_refused = contact->is_refused,
-        .has_loopback = has_loopback(&contact->way),
-        .has_address = contact->way.count > 0,
-        .has_problem = contact->problem[0] != '\0',
-    };
-    bool is_near = entry.host.stack == own->stack && entry.host.hint == own->hint;
-
-    entry.has_socket =
-        (rank == contacts->rank || is_near) && contact->socket[0] != '\0';
-
-    memcpy(entry.token, contact->way.token, sizeof entry.token);
-    dl_way_put(tails, &contact->way);
-    if (entry.has_socket) {
-        dl_put_bytes(tails, dl_bytes_of(contact->socket));
-    }
-    if (entry.has_problem) {
-        dl_put_bytes(tails, dl_bytes_of(contact->problem));
-    }
-    DL_TRY(dl_buffer_check(tails));
-    contacts->entries[rank] = entry;
-    return DL_OK;
-}
-
-dl_status
-dl_contacts_keep_name(dl_contacts *contacts, const dl_peer *peer, dl_peer *kept)
-{
-    dl_bytes text = dl_bytes_of(peer->host);
+    dl_bytes text = dl_bytes_of(host);
     dl_map_entry *found = dl_map_find(&contacts->names, text);
 
     if (found == NULL) {
         host_name *made = calloc(1, sizeof *made + text.size + 1);
         if (made == NULL) {
-            return dl_fail_no_memory();
+            return NULL;
         }
         memcpy(made->text, text.data, text.size);
+        made->offset = (uint32_t)contacts->own_tails.size;
+        dl_buffer_put(&contacts->own_tails,
+                      (dl_bytes){(const uint8_t *)made->text, text.size + 1});
         dl_map_insert(&contacts->names, &made->entry,
                       (dl_bytes){(const uint8_t *)made->text, text.size});
         found = &made->entry;
     }
-    *kept = (dl_peer){.pid = peer->pid, .host = (const char *)found->key};
+    return DL_MAP_ENTRY(found, host_name, entry);
+}
+
+/* Sockets have random names of this many bytes, in hexadecimal digits (net/local.h). */
+#define SOCKET_BYTES 16
+
+static void
+write_socket(const uint8_t bytes[SOCKET_BYTES], char socket[DL_LOCAL_NAME_SIZE])
+{
+    size_t used = (size_t)snprintf(socket, DL_LOCAL_NAME_SIZE, "distlite-");
+
+    for (int i = 0; i < SOCKET_BYTES; i++) {
+        used += (size_t)snprintf(socket + used, DL_LOCAL_NAME_SIZE - used, "%02x",
+                                 bytes[i]);
+    }
+}
+
+/* Returns false for the name of no socket. */
+static bool
+read_socket(const char *socket, uint8_t bytes[SOCKET_BYTES])
+{
+    const char *digits = strchr(socket, '-');
+    char again[DL_LOCAL_NAME_SIZE];
+
+    for (int i = 0; i < SOCKET_BYTES; i++) {
+        unsigned byte;
+        if (digits == NULL || strlen(digits) < 2 * SOCKET_BYTES
+            || sscanf(digits + 1 + 2 * i, "%2x", &byte) != 1) {
+            return false;
+        }
+        bytes[i] = (uint8_t)byte;
+    }
+    write_socket(bytes, again);
+    return strcmp(again, socket) == 0;
+}
+
+dl_status
+dl_contacts_put(dl_contacts *contacts, int rank, const dl_peer *peer,
+                const dl_contact *contact, dl_peer *kept)
+{
+    uint8_t socket[SOCKET_BYTES];
+    const host_name *name = keep_name(contacts, peer->host);
+    dl_buffer *tails = &contacts->own_tails;
+    dl_contact_entry entry = {
+        .host = {hash_text(contact->host.stack), hash_text(contact->host.hint)},
+        .process = contact->process,
+        .pid = (int32_t)peer->pid,
+        .tail = (uint32_t)tails->size,
+        .tls_mode = (uint8_t)contact->tls_mode,
+        .is_refused = contact->is_refused,
+        .has_loopback = has_loopback(&contact->way),
+        .has_address = contact->way.count > 0,
+        .has_socket = read_socket(contact->socket, socket),
+        .has_problem = contact->problem[0] != '\0',
+    };
+
+    if (name == NULL) {
+        return dl_fail_no_memory();
+    }
+    entry.host_name = name->offset;
+    memcpy(entry.token, contact->way.token, sizeof entry.token);
+    dl_way_put(tails, &contact->way);
+    if (entry.has_socket) {
+        dl_buffer_put(tails, (dl_bytes){socket, sizeof socket});
+    }
+    if (entry.has_problem) {
+        dl_put_bytes(tails, dl_bytes_of(contact->problem));
+    }
+    DL_TRY(dl_buffer_check(tails));
+    contacts->own_entries[rank] = entry;
+    contacts->tails = dl_buffer_bytes(tails);
+    *kept = (dl_peer){.pid = peer->pid, .host = name->text};
     return DL_OK;
 }
 
-/* Reads a field of a tail, if it is there, into `room` bytes, including the terminating
- * zero. */
-static void
-take_text(dl_reader *reader, bool is_there, char *text, size_t room)
+static size_t
+entries_size(const dl_contacts *contacts)
 {
-    dl_bytes field = {0};
+    return (size_t)contacts->size * sizeof *contacts->entries;
+}
 
-    text[0] = '\0';
-    if (is_there && dl_take_bytes(reader, FIELD_LIMIT, &field) == 1
-        && field.size < room) {
-        memcpy(text, field.data, field.size);
-        text[field.size] = '\0';
+/* Names end within the tails, because these end with a zero. */
+static dl_status
+check_entries(const dl_contact_entry *entries, int size, dl_bytes tails)
+{
+    for (int rank = 0; rank < size; rank++) {
+        const dl_contact_entry *entry = &entries[rank];
+        if (entry->tail == 0) {
+            return dl_fail(DL_PROTOCOL, "no record of rank %d came over a link", rank);
+        }
+        if (entry->tail >= tails.size || entry->host_name >= tails.size
+            || entry->tls_mode > DL_TLS_CERT) {
+            return dl_fail(DL_PROTOCOL, "the record of rank %d is damaged", rank);
+        }
     }
+    return DL_OK;
+}
+
+/* Checks the table, and uses it from now on. */
+static dl_status
+use_table(dl_contacts *contacts, dl_bytes table)
+{
+    const table_head *head = (const void *)table.data;
+    size_t before = sizeof *head + entries_size(contacts);
+
+    if (table.size <= before || head->magic != TABLE_MAGIC
+        || head->count != (uint32_t)contacts->size
+        || head->entry_size != sizeof *contacts->entries
+        || head->tails_size != table.size - before
+        || table.data[table.size - 1] != '\0') {
+        return dl_fail(DL_PROTOCOL, "the table of all ranks is damaged");
+    }
+    dl_contact_entry *entries = (void *)(uintptr_t)(table.data + sizeof *head);
+    dl_bytes tails = {table.data + before, table.size - before};
+    DL_TRY(check_entries(entries, contacts->size, tails));
+    contacts->entries = entries;
+    contacts->tails = tails;
+    drop_own(contacts);
+    return DL_OK;
+}
+
+dl_status
+dl_contacts_make_table(dl_contacts *contacts)
+{
+    dl_buffer table = {0};
+    table_head head = {
+        .magic = TABLE_MAGIC,
+        .count = (uint32_t)contacts->size,
+        .entry_size = sizeof *contacts->entries,
+        .tails_size = contacts->tails.size + 1,
+    };
+
+    if (contacts->own_entries == NULL) {
+        return DL_OK;
+    }
+    DL_TRY(dl_buffer_reserve(&table, sizeof head + entries_size(contacts)
+                                         + (size_t)head.tails_size));
+    dl_buffer_put(&table, (dl_bytes){(const uint8_t *)&head, sizeof head});
+    dl_buffer_put(&table, (dl_bytes){(const uint8_t *)contacts->own_entries,
+                                     entries_size(contacts)});
+    dl_buffer_put(&table, contacts->tails);
+    dl_put_u8(&table, 0);
+    return dl_contacts_take(contacts, &table);
+}
+
+dl_status
+dl_contacts_take(dl_contacts *contacts, dl_buffer *table)
+{
+    dl_status status = use_table(contacts, dl_buffer_bytes(table));
+
+    if (status != DL_OK) {
+        dl_buffer_fini(table);
+        return status;
+    }
+    contacts->table = *table;
+    *table = (dl_buffer){0};
+    return DL_OK;
+}
+
+dl_status
+dl_contacts_map(dl_contacts *contacts, int file)
+{
+    dl_segment mapped;
+
+    DL_TRY(dl_segment_map_whole(file, &mapped));
+    dl_status status = use_table(contacts, (dl_bytes){mapped.memory, mapped.size});
+    if (status != DL_OK) {
+        dl_segment_fini(&mapped);
+        return status;
+    }
+    dl_buffer_fini(&contacts->table);
+    contacts->shared = mapped;
+    return DL_OK;
+}
+
+dl_status
+dl_contacts_share(dl_contacts *contacts, int *file)
+{
+    dl_bytes table = dl_contacts_table(contacts);
+    dl_segment mapped;
+    int made;
+
+    DL_TRY(dl_segment_create(table.size, &made));
+    dl_status status = dl_segment_map(made, 0, table.size, &mapped);
+    if (status == DL_OK) {
+        memcpy(mapped.memory, table.data, table.size);
+        dl_segment_fini(&mapped);
+        status = dl_contacts_map(contacts, made);
+    }
+    if (status != DL_OK) {
+        dl_socket_close(made);
+        return status;
+    }
+    *file = made;
+    return DL_OK;
+}
+
+dl_bytes
+dl_contacts_table(const dl_contacts *contacts)
+{
+    return contacts->shared.memory == NULL
+               ? dl_buffer_bytes(&contacts->table)
+               : (dl_bytes){contacts->shared.memory, contacts->shared.size};
+}
+
+dl_peer
+dl_contacts_peer(const dl_contacts *contacts, int rank)
+{
+    const dl_contact_entry *entry = &contacts->entries[rank];
+
+    return (dl_peer){.pid = entry->pid,
+                     .host = (const char *)contacts->tails.data + entry->host_name};
+}
+
+int
+dl_contacts_leader(const dl_contacts *contacts, int rank)
+{
+    const dl_contact_entry *entries = contacts->entries;
+    int lowest = 0;
+
+    while (!dl_host_id_equal(&entries[lowest].host, &entries[rank].host)) {
+        lowest++;
+    }
+    return lowest;
 }
 
 /* The rank's tail, from its way on, which is read. */
@@ -135,9 +342,10 @@ static dl_reader
 open_tail(const dl_contacts *contacts, int rank, dl_way *way)
 {
     uint32_t tail = contacts->entries[rank].tail;
-    const dl_buffer *tails = &contacts->tails;
-    dl_reader reader = dl_reader_of(
-        (dl_bytes){tails->data + tail, tail == 0 ? 0 : tails->size - tail});
+    dl_bytes tails = contacts->tails;
+    dl_reader reader =
+        dl_reader_of(tail == 0 ? (dl_bytes){NULL, 0}
+                               : (dl_bytes){tails.data + tail, tails.size - tail});
 
     way->count = 0;
     way->life_port = 0;
@@ -156,6 +364,24 @@ dl_contacts_find_way(const void *contacts, int rank, dl_way *way)
     way->tls = self->tls;
 }
 
+/* Reads the socket of a tail, if it is there. */
+static void
+take_socket(dl_reader *reader, bool is_there, char socket[DL_LOCAL_NAME_SIZE])
+{
+    uint8_t bytes[SOCKET_BYTES];
+
+    socket[0] = '\0';
+    if (!is_there) {
+        return;
+    }
+    for (int i = 0; i < SOCKET_BYTES; i++) {
+        if (!dl_take_u8(reader, &bytes[i])) {
+            return;
+        }
+    }
+    write_socket(bytes, socket);
+}
+
 void
 dl_contacts_socket(const dl_contacts *contacts, int rank,
                    char socket[DL_LOCAL_NAME_SIZE])
@@ -163,7 +389,7 @@ dl_contacts_socket(const dl_contacts *contacts, int rank,
     dl_way way;
     dl_reader reader = open_tail(contacts, rank, &way);
 
-    take_text(&reader, contacts->entries[rank].has_socket, socket, DL_LOCAL_NAME_SIZE);
+    take_socket(&reader, contacts->entries[rank].has_socket, socket);
 }
 
 void
@@ -173,9 +399,13 @@ dl_contacts_problem(const dl_contacts *contacts, int rank,
     dl_way way;
     dl_reader reader = open_tail(contacts, rank, &way);
     char socket[DL_LOCAL_NAME_SIZE];
+    dl_bytes text = {0};
 
-    take_text(&reader, contacts->entries[rank].has_socket, socket, sizeof socket);
-    take_text(&reader, contacts->entries[rank].has_problem, problem, DL_PROBLEM_SIZE);
+    take_socket(&reader, contacts->entries[rank].has_socket, socket);
+    if (contacts->entries[rank].has_problem) {
+        (void)dl_take_bytes(&reader, DL_PROBLEM_SIZE - 1, &text);
+    }
+    snprintf(problem, DL_PROBLEM_SIZE, "%.*s", (int)text.size, (const char *)text.data);
 }
 
 /* Returns the address in network byte order; its size identifies the family. */

@@ -5,11 +5,14 @@
  * dl_contact, of more than a kilobyte), and kept as an entry of fixed size, by rank, and a
  * tail that is decoded again when the rank is called:
  *
- *     entries   token, host, settings, offset of the tail
- *     tails     addresses; socket, if it is of this host; problem, if there is one
- *     names     of hosts, for texts, each of them once
+ *     entries   token, host, process, settings, offsets of the tail and the host's name
+ *     tails     addresses; socket, if there is one; problem, if there is one; and the
+ *               names of hosts, each of them once
  *
- * Knows nothing of the store, and of who reads the records. */
+ * Once the records of all ranks are known, the two are put into one table, which does not
+ * change any more.  It is sent to other hosts as it is, and the ranks of a host may map
+ * one table in place of one each.  Knows nothing of the store, and of who reads the
+ * records. */
 #ifndef DISTLITE_PG_CPU_CONTACTS_H
 #define DISTLITE_PG_CPU_CONTACTS_H
 
@@ -18,6 +21,7 @@
 #include "net/local.h"
 #include "pg/cpu/health/process_table.h"
 #include "pg/cpu/peer.h"
+#include "pg/cpu/shm/segment.h"
 #include "pg/cpu/tcp/listener.h"
 
 #define DL_PROBLEM_SIZE 512
@@ -61,20 +65,30 @@ typedef struct dl_contact {
 typedef struct dl_contact_entry {
     uint8_t token[DL_TOKEN_SIZE];
     dl_host_id host;
-    uint32_t tail; /* its offset */
+    dl_process_id process;
+    int32_t pid;
+    uint32_t host_name; /* its offset, and that of the tail */
+    uint32_t tail;      /* 0: the rank was not put */
     uint8_t tls_mode;
     bool is_refused : 1;
     bool has_loopback : 1; /* some of its addresses lead each host to itself */
     bool has_address : 1;
-    bool has_socket : 1; /* in the tail */
+    bool has_socket : 1;
     bool has_problem : 1;
+    uint8_t unused[2];
 } dl_contact_entry;
 
 typedef struct dl_contacts {
-    int rank;                  /* this one */
+    int rank; /* this one */
+    int size;
     dl_contact_entry *entries; /* by rank */
-    dl_buffer tails;
-    dl_map names; /* of hosts */
+    dl_bytes tails;
+    /* Where these two lie: while ranks are put, each by itself; then in the table. */
+    dl_contact_entry *own_entries;
+    dl_buffer own_tails;
+    dl_map names;      /* of hosts, in the tails */
+    dl_buffer table;   /* this process's */
+    dl_segment shared; /* or the host's */
     /* What all links prove and use; borrowed, or NULL. */
     const dl_secret *secret;
     dl_tls *tls;
@@ -83,14 +97,40 @@ typedef struct dl_contacts {
 dl_status dl_contacts_init(dl_contacts *contacts, int rank, int size);
 void dl_contacts_fini(dl_contacts *contacts);
 
-/* Keeps what is needed of a rank's contact; the own one is put first.  Of a rank that is
- * put again the last one counts.  Returns DL_NO_MEMORY. */
-dl_status dl_contacts_put(dl_contacts *contacts, int rank, const dl_contact *contact);
+/* Keeps what is needed of a rank's record, and sets `*kept` to `peer`, whose host's name
+ * is copied, once for all ranks of the host; it is valid until there is a table.  Of a
+ * rank that is put again the last one counts.  Returns DL_NO_MEMORY. */
+dl_status dl_contacts_put(dl_contacts *contacts, int rank, const dl_peer *peer,
+                          const dl_contact *contact, dl_peer *kept);
 
-/* Sets `*kept` to `peer`, whose host's name is copied, once for all ranks of the host; it
- * is valid as long as the contacts.  Returns DL_NO_MEMORY. */
-dl_status dl_contacts_keep_name(dl_contacts *contacts, const dl_peer *peer,
-                                dl_peer *kept);
+/* Makes the table of the ranks that were put, unless there is one. */
+dl_status dl_contacts_make_table(dl_contacts *contacts);
+
+/* Take the table that another rank has made in place of what was put: dl_contacts_take()
+ * the memory of the buffer, dl_contacts_map() a file of dl_contacts_share(), which stays
+ * the caller's.  Returns DL_PROTOCOL for a damaged table, or one that lacks a rank. */
+dl_status dl_contacts_take(dl_contacts *contacts, dl_buffer *table);
+dl_status dl_contacts_map(dl_contacts *contacts, int file);
+
+/* Moves the table into a file that other ranks of the host can map; the caller closes it
+ * with dl_socket_close(). */
+dl_status dl_contacts_share(dl_contacts *contacts, int *file);
+
+/* Returns the table; empty if there is none.  It is valid until it is shared. */
+dl_bytes dl_contacts_table(const dl_contacts *contacts);
+
+/* Returns the peer that was put, out of the table; it is valid as long as the contacts,
+ * or until the table is shared. */
+dl_peer dl_contacts_peer(const dl_contacts *contacts, int rank);
+
+/* Returns the lowest rank of the host that `rank` is on, of all that are known. */
+int dl_contacts_leader(const dl_contacts *contacts, int rank);
+
+static inline bool
+dl_host_id_equal(const dl_host_id *left, const dl_host_id *right)
+{
+    return left->stack == right->stack && left->hint == right->hint;
+}
 
 /* Return parts of a rank's contact; empty if it was not put.  dl_contacts_find_way() is a
  * dl_ways' function, whose context is the contacts. */

@@ -202,18 +202,47 @@ dl_endpoint_unseal(const dl_endpoint *endpoint, dl_bytes key, const dl_buffer *s
     return dl_seal_take(dl_buffer_bytes(sealed), &seal, record);
 }
 
+static dl_status
+find_process(dl_endpoint *endpoint, int rank, const dl_process_id *id)
+{
+    dl_process_unref(endpoint->processes[rank]);
+    endpoint->processes[rank] = NULL;
+    return dl_process_find(id, &endpoint->processes[rank]);
+}
+
 dl_status
 dl_endpoint_keep(dl_endpoint *endpoint, int rank, const dl_peer *peer,
                  const dl_contact *contact)
 {
-    DL_TRY(dl_contacts_put(&endpoint->contacts, rank, contact));
-    DL_TRY(dl_contacts_keep_name(&endpoint->contacts, peer, &endpoint->peers[rank]));
-    if (endpoint->processes == NULL) {
-        return DL_OK;
+    DL_TRY(dl_contacts_put(&endpoint->contacts, rank, peer, contact,
+                           &endpoint->peers[rank]));
+    return endpoint->processes == NULL
+               ? DL_OK
+               : find_process(endpoint, rank, &contact->process);
+}
+
+void
+dl_endpoint_name_peers(dl_endpoint *endpoint)
+{
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        endpoint->peers[rank] = dl_contacts_peer(&endpoint->contacts, rank);
     }
-    dl_process_unref(endpoint->processes[rank]);
-    endpoint->processes[rank] = NULL;
-    return dl_process_find(&contact->process, &endpoint->processes[rank]);
+}
+
+dl_status
+dl_endpoint_use_table(dl_endpoint *endpoint)
+{
+    const dl_contact_entry *entries = endpoint->contacts.entries;
+    int own = endpoint->rank;
+
+    dl_endpoint_name_peers(endpoint);
+    if (memcmp(entries[own].token, endpoint->token, DL_TOKEN_SIZE) != 0) {
+        return dl_endpoint_fail_twice(endpoint, own);
+    }
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        DL_TRY(find_process(endpoint, rank, &entries[rank].process));
+    }
+    return DL_OK;
 }
 
 static dl_status
@@ -419,6 +448,7 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
         .size = options->size,
         .group_name = options->group_name,
         .listener = -1,
+        .table = -1,
         .peers = calloc(count, sizeof *endpoint->peers),
         .processes = calloc(count, sizeof *endpoint->processes),
         .connections = malloc(count * sizeof *endpoint->connections),
@@ -508,6 +538,8 @@ dl_endpoint_close_local(dl_endpoint *endpoint)
 {
     dl_socket_close(endpoint->listener);
     endpoint->listener = -1;
+    dl_socket_close(endpoint->table);
+    endpoint->table = -1;
     dl_traffic_fini(&endpoint->traffic);
     for (int rank = 0; endpoint->connections != NULL && rank < endpoint->size; rank++) {
         dl_socket_close(endpoint->connections[rank]);
@@ -533,7 +565,7 @@ dl_endpoint_fini(dl_endpoint *endpoint)
     free(endpoint->peers);
     dl_contacts_fini(&endpoint->contacts);
     dl_buffer_fini(&endpoint->record);
-    *endpoint = (dl_endpoint){.listener = -1};
+    *endpoint = (dl_endpoint){.listener = -1, .table = -1};
 }
 
 void

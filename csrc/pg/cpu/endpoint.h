@@ -2,9 +2,19 @@
  *
  * An endpoint is what the ranks of a group need to find each other.  Each rank
  * publishes one record in the store: its host, the name of its Unix socket, its
- * addresses, and a random token of its own.  It then reads the records of a few others,
- * and gets those of all others from these, over links (gather.h).
- * A rank that presents that token has read the record.
+ * addresses, and a random token of its own.  A rank that presents that token has read the
+ * record.  Up to eight ranks read the records of all.  In a larger group each reads those
+ * of a few others, and sends its own to them, over links (gather.h); what comes back are
+ * not the records, but one table of all ranks (contacts.h) for each host:
+ *
+ *     rank 0     makes the table of all records, and sends it to the ranks below it that
+ *                are the lowest of their hosts, the leaders; the others are told who
+ *                leads them
+ *     leaders    share the table with the ranks of their host, with the invitation to
+ *                the join (invite.h)
+ *     all        do as rank 0, with the ranks below them
+ *
+ * A rank that its leader does not reach, or the reverse, reads all records instead.
  *
  * If the job has a token (base/secret.h), the records are sealed with it (seal.h), and
  * ranks prove it to each other on every connection between hosts.  It is the token of
@@ -49,8 +59,10 @@ typedef struct dl_endpoint {
     dl_tls *tls;       /* for the links; a reference, or NULL */
     bool has_counters; /* the store adds; known once the records have been gathered */
     /* By rank: on a leader, the connections to the ranks of its host that it has
-     * reached, over which the invitation to the join was sent; else -1. */
+     * reached, over which the invitation to the join was sent; on a member, that to its
+     * leader, if it came with a table; else -1. */
     int *connections;
+    int table; /* on a leader, the file of the table, for the members; -1: there is none */
     /* Which ranks of one machine cannot connect to each other's Unix sockets, and why;
      * empty if all can. */
     char apart[DL_PROBLEM_SIZE];
@@ -136,6 +148,16 @@ dl_status dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact);
 /* Keeps what was taken from a rank's record, and makes the entry of its process. */
 dl_status dl_endpoint_keep(dl_endpoint *endpoint, int rank, const dl_peer *peer,
                            const dl_contact *contact);
+
+/* Fills in the peers and processes of all ranks from the contacts' table.  DL_MISMATCH: it
+ * has another process of this rank. */
+dl_status dl_endpoint_use_table(dl_endpoint *endpoint);
+
+/* Fills in the peers alone, whose names move when the table is shared. */
+void dl_endpoint_name_peers(dl_endpoint *endpoint);
+
+/* Fails with DL_MISMATCH, because two processes of the rank are in the records. */
+dl_status dl_endpoint_fail_twice(const dl_endpoint *endpoint, int rank);
 
 /* Reads the records of other ranks that came over a link, each after its rank, into an
  * endpoint with room for them.  DL_PROTOCOL: they are damaged, or a rank's is missing. */

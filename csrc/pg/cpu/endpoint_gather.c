@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How a rank gets the records of the others: those of a few ranks from the store, those of
- * all others over links to them; and whom it names if they do not come. */
+ * How a rank gets the records of the others: those of a few ranks from the store, what it
+ * needs of all others over links to them, or from the leader of its host; and whom it
+ * names if they do not come. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/reader.h"
+#include "net/socket.h"
 #include "pg/agree/rank_keys.h"
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/gather.h"
+#include "pg/cpu/invite.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/reach.h"
 
@@ -296,6 +299,189 @@ break_gather(dl_endpoint *endpoint, dl_store *store, const dl_gather *gather)
     (void)dl_rethrow(&error);
 }
 
+/* Takes the table out of a file that came with the invitation. */
+static dl_status
+map_table(dl_endpoint *endpoint, int file)
+{
+    dl_status status = file < 0
+                           ? dl_fail(DL_PROTOCOL, "an invitation came without a table")
+                           : dl_contacts_map(&endpoint->contacts, file);
+
+    dl_socket_close(file);
+    return status;
+}
+
+/* Fails if the leader, which this rank has seen, has ended.  Otherwise sets whether it has
+ * left its list of the ranks that it does not reach, which it does once it has invited
+ * the others. */
+static dl_status
+check_leader(dl_endpoint *endpoint, dl_store *store, int leader, bool *has_list)
+{
+    dl_deadline deadline = dl_deadline_after(DL_JOIN_FAULT_PATIENCE);
+    char socket[DL_LOCAL_NAME_SIZE];
+    char text[DL_RANK_KEY_SIZE];
+    char peer[DL_PEER_TEXT_SIZE];
+    dl_bytes key = dl_reach_key(endpoint, leader, text);
+
+    DL_TRY(dl_join_fault_check(store));
+    dl_contacts_socket(&endpoint->contacts, leader, socket);
+    if (dl_local_check(socket) == DL_NOT_FOUND) {
+        dl_endpoint_describe(endpoint, leader, peer);
+        (void)dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
+        DL_TRY(dl_join_fault_check_lost(store));
+        return DL_PEER_LOST;
+    }
+    if (dl_store_check(store, &key, 1, has_list, deadline) != DL_OK) {
+        *has_list = false;
+    }
+    return DL_OK;
+}
+
+/* Waits for the leader of this host, and maps its table.  Reads all records instead if one
+ * of the two does not reach the other. */
+static dl_status
+await_table(dl_endpoint *endpoint, dl_store *store, int leader, dl_deadline deadline)
+{
+    int64_t slice = DL_JOIN_FAULT_FIRST_SLICE;
+    char socket[DL_LOCAL_NAME_SIZE];
+    char peer[DL_PEER_TEXT_SIZE];
+    bool has_list = false;
+    int file = -1;
+
+    dl_contacts_socket(&endpoint->contacts, leader, socket);
+    if (dl_local_check(socket) != DL_OK) {
+        return read_all_records(endpoint, store, NULL, deadline);
+    }
+    for (;;) {
+        bool was_listed = has_list;
+        dl_status status =
+            dl_invite_await(endpoint, endpoint->group_name, endpoint->rank,
+                            dl_deadline_earlier(deadline, slice),
+                            &endpoint->connections[leader], &file);
+        if (status != DL_TIMEOUT) {
+            return status == DL_OK ? map_table(endpoint, file) : status;
+        }
+        if (was_listed) {
+            return read_all_records(endpoint, store, NULL, deadline);
+        }
+        DL_TRY(check_leader(endpoint, store, leader, &has_list));
+        if (!has_list && dl_deadline_passed(deadline)) {
+            dl_endpoint_describe(endpoint, leader, peer);
+            return dl_fail(DL_TIMEOUT, "timed out after %" PRId64 "ms: waiting for %s",
+                           deadline.limit / DL_MILLISECOND, peer);
+        }
+        slice = has_list ? 0 : DL_JOIN_FAULT_LAST_SLICE;
+    }
+}
+
+/* Reads what the rank above has sent: the table, if this rank leads its host, or else the
+ * record of the rank that does. */
+static dl_status
+take_from_above(dl_endpoint *endpoint, dl_store *store, dl_buffer *bytes,
+                dl_deadline deadline)
+{
+    dl_reader reader = dl_reader_of(dl_buffer_bytes(bytes));
+    dl_bytes record;
+    uint32_t leader;
+
+    if (!dl_take_u32(&reader, &leader) || leader >= (uint32_t)endpoint->size) {
+        return dl_contacts_take(&endpoint->contacts, bytes);
+    }
+    if (leader == (uint32_t)endpoint->rank
+        || dl_take_bytes(&reader, RECORD_LIMIT, &record) != 1) {
+        return dl_fail(DL_PROTOCOL, "the record of a leader that came over a link is "
+                                    "damaged");
+    }
+    DL_TRY(take_record(endpoint, (int)leader, record));
+    return await_table(endpoint, store, (int)leader, deadline);
+}
+
+/* Shares the table with the other ranks of the host, if this one leads it.  Those that are
+ * not reached are tried again, and listed, in reach.h. */
+static dl_status
+invite_members(dl_endpoint *endpoint, dl_deadline deadline)
+{
+    dl_contacts *contacts = &endpoint->contacts;
+    int own = endpoint->rank;
+
+    if (dl_contacts_leader(contacts, own) != own) {
+        return DL_OK;
+    }
+    for (int rank = own + 1; rank < endpoint->size; rank++) {
+        if (!dl_host_id_equal(&contacts->entries[rank].host,
+                              &contacts->entries[own].host)) {
+            continue;
+        }
+        if (endpoint->table < 0) {
+            DL_TRY(dl_contacts_share(contacts, &endpoint->table));
+            dl_endpoint_name_peers(endpoint);
+        }
+        dl_status status =
+            dl_invite_rank(endpoint, endpoint->group_name, rank, deadline);
+        if (status != DL_OK && !dl_invite_is_unreached(status, deadline)) {
+            return status;
+        }
+    }
+    return DL_OK;
+}
+
+/* Appends what a rank needs of the leader of its host, as a record. */
+static void
+put_leader(const dl_endpoint *endpoint, int leader, dl_buffer *buffer)
+{
+    const dl_contacts *contacts = &endpoint->contacts;
+    dl_contact contact = {.process = contacts->entries[leader].process};
+    dl_buffer record = {0};
+
+    dl_contacts_find_way(contacts, leader, &contact.way);
+    dl_contacts_socket(contacts, leader, contact.socket);
+    dl_endpoint_put(&record, &endpoint->peers[leader], &contact);
+    put_record(buffer, leader, dl_buffer_bytes(&record));
+    dl_buffer_fini(&record);
+}
+
+/* Sends the ranks below this one what take_from_above() reads. */
+static dl_status
+send_below(dl_endpoint *endpoint, dl_gather *gather)
+{
+    dl_bytes down[DL_GATHER_NEIGHBOURS];
+    dl_buffer leaders[DL_GATHER_NEIGHBOURS] = {0};
+    dl_status status = DL_OK;
+
+    for (int i = 0; i < gather->neighbour_count; i++) {
+        int rank = gather->neighbours[i];
+        int leader = dl_contacts_leader(&endpoint->contacts, rank);
+        if (leader != rank) {
+            put_leader(endpoint, leader, &leaders[i]);
+            status = status == DL_OK ? dl_buffer_check(&leaders[i]) : status;
+        }
+        down[i] = leader == rank ? dl_contacts_table(&endpoint->contacts)
+                                 : dl_buffer_bytes(&leaders[i]);
+    }
+    status = status == DL_OK ? dl_gather_send_down(gather, down) : status;
+    for (int i = 0; i < gather->neighbour_count; i++) {
+        dl_buffer_fini(&leaders[i]);
+    }
+    return status;
+}
+
+static dl_status
+pass_records(dl_endpoint *endpoint, dl_store *store, dl_gather *gather,
+             dl_buffer *records, dl_deadline deadline)
+{
+    DL_TRY(dl_gather_up(gather, records));
+    if (dl_gather_has_parent(gather)) {
+        DL_TRY(dl_gather_take_down(gather, records));
+        DL_TRY(take_from_above(endpoint, store, records, deadline));
+    } else {
+        DL_TRY(dl_endpoint_take_all(endpoint, dl_buffer_bytes(records)));
+    }
+    DL_TRY(dl_contacts_make_table(&endpoint->contacts));
+    DL_TRY(dl_endpoint_use_table(endpoint));
+    DL_TRY(invite_members(endpoint, deadline));
+    return send_below(endpoint, gather);
+}
+
 static dl_status
 run_gather(dl_endpoint *endpoint, dl_store *store, dl_gather *gather,
            dl_buffer *records, dl_deadline deadline)
@@ -306,7 +492,7 @@ run_gather(dl_endpoint *endpoint, dl_store *store, dl_gather *gather,
     DL_TRY(dl_endpoint_open_traffic(endpoint, endpoint->group_name));
     gather->traffic = &endpoint->traffic;
     dl_traffic_begin(&endpoint->traffic, &op);
-    dl_status status = dl_gather_run(gather, records);
+    dl_status status = pass_records(endpoint, store, gather, records, deadline);
     status = status == DL_TIMEOUT ? fail_late(endpoint, store, deadline) : status;
     if (status == DL_PEER_LOST) {
         dl_error error = *dl_last_error();
@@ -351,9 +537,9 @@ tell_neighbours(dl_endpoint *endpoint, dl_store *store, const int *neighbours,
     (void)dl_rethrow(&error);
 }
 
-/* Gets the records of all ranks over links to the neighbours in the tree.  A rank that
- * cannot have such a link reads all records from the store instead; what is wrong, all
- * ranks find in the records. */
+/* Gets the table of all ranks by links to the neighbours in the tree.  A rank that cannot
+ * have such a link reads all records from the store instead; what is wrong, all ranks find
+ * in the records. */
 static dl_status
 gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
@@ -382,8 +568,6 @@ gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     status = status == DL_OK ? dl_buffer_check(&records) : status;
     status = status == DL_OK ? mark_gathering(endpoint, store, deadline) : status;
     status = status == DL_OK ? run_gather(endpoint, store, &gather, &records, deadline)
-                             : status;
-    status = status == DL_OK ? dl_endpoint_take_all(endpoint, dl_buffer_bytes(&records))
                              : status;
     dl_buffer_fini(&records);
     return status;

@@ -121,10 +121,21 @@ dl_endpoint_digest(const dl_endpoint *endpoint)
 }
 
 dl_status
+dl_endpoint_fail_twice(const dl_endpoint *endpoint, int rank)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    dl_endpoint_describe(endpoint, rank, peer);
+    return dl_fail(DL_MISMATCH,
+                   "%s was started a second time: some ranks have found one process of "
+                   "it, and some another",
+                   peer);
+}
+
+dl_status
 dl_endpoint_compare(const dl_endpoint *endpoint, const dl_records_digest *theirs)
 {
     dl_records_digest own = dl_endpoint_digest(endpoint);
-    char peer[DL_PEER_TEXT_SIZE];
 
     if (memcmp(&own, theirs, sizeof own) == 0) {
         return DL_OK;
@@ -134,11 +145,7 @@ dl_endpoint_compare(const dl_endpoint *endpoint, const dl_records_digest *theirs
         uint64_t sum = theirs->sums[part] - own.sums[part];
         uint64_t weighted = theirs->weighted[part] - own.weighted[part];
         if (sum != 0 && weighted == sum * ((uint64_t)rank + 1)) {
-            dl_endpoint_describe(endpoint, rank, peer);
-            return dl_fail(DL_MISMATCH,
-                           "%s was started a second time: some ranks have found one "
-                           "process of it, and some another",
-                           peer);
+            return dl_endpoint_fail_twice(endpoint, rank);
         }
     }
     return dl_fail(DL_MISMATCH, "several ranks were started a second time: some ranks "

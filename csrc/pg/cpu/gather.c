@@ -54,20 +54,20 @@ reach_stage(dl_gather *self, uint32_t stage)
     return DL_OK;
 }
 
-/* Sends the bytes to neighbours, their size first. */
+/* Sends bytes to neighbours, their size first; `bytes` is by neighbour. */
 static dl_status
-send_bytes(dl_gather *self, uint32_t stage, int first, int end, const dl_buffer *bytes)
+send_bytes(dl_gather *self, uint32_t stage, int first, int end, const dl_bytes *bytes)
 {
-    self->total = bytes->size;
     DL_TRY(reach_stage(self, stage));
     for (int i = first; i < end; i++) {
-        DL_TRY(dl_traffic_send(self->traffic, self->neighbours[i], &self->total,
-                               sizeof self->total));
+        self->totals[i] = bytes[i].size;
+        DL_TRY(dl_traffic_send(self->traffic, self->neighbours[i], &self->totals[i],
+                               sizeof self->totals[i]));
     }
     DL_TRY(reach_stage(self, stage + 1));
     for (int i = first; i < end; i++) {
-        DL_TRY(dl_traffic_send(self->traffic, self->neighbours[i], bytes->data,
-                               bytes->size));
+        DL_TRY(dl_traffic_send(self->traffic, self->neighbours[i], bytes[i].data,
+                               bytes[i].size));
     }
     return reach_stage(self, stage + 2);
 }
@@ -98,11 +98,11 @@ receive_bytes(dl_gather *self, uint32_t stage, int first, int end, dl_buffer *by
 /* The sizes are expected early, so that a neighbour which gives up is noticed in any
  * stage. */
 dl_status
-dl_gather_run(dl_gather *gather, dl_buffer *bytes)
+dl_gather_up(dl_gather *gather, dl_buffer *bytes)
 {
     int depth = depth_of(gather->rank);
     int end = gather->neighbour_count;
-    int parents = end > 0 && gather->neighbours[0] < gather->rank ? 1 : 0;
+    int parents = dl_gather_has_parent(gather) ? 1 : 0;
 
     for (int i = 0; i < end; i++) {
         uint32_t stage =
@@ -113,10 +113,26 @@ dl_gather_run(dl_gather *gather, dl_buffer *bytes)
     if (end > parents) {
         DL_TRY(receive_bytes(gather, up_stage(gather, depth + 1), parents, end, bytes));
     }
-    if (parents > 0) {
-        DL_TRY(send_bytes(gather, up_stage(gather, depth), 0, parents, bytes));
-        dl_buffer_clear(bytes);
-        DL_TRY(receive_bytes(gather, down_stage(gather, depth), 0, parents, bytes));
-    }
-    return send_bytes(gather, down_stage(gather, depth + 1), parents, end, bytes);
+    dl_bytes all = dl_buffer_bytes(bytes);
+    return parents == 0 ? DL_OK
+                        : send_bytes(gather, up_stage(gather, depth), 0, parents, &all);
+}
+
+dl_status
+dl_gather_take_down(dl_gather *gather, dl_buffer *bytes)
+{
+    uint32_t stage = down_stage(gather, depth_of(gather->rank));
+
+    dl_buffer_clear(bytes);
+    return dl_gather_has_parent(gather) ? receive_bytes(gather, stage, 0, 1, bytes)
+                                        : DL_OK;
+}
+
+dl_status
+dl_gather_send_down(dl_gather *gather, const dl_bytes *bytes)
+{
+    int parents = dl_gather_has_parent(gather) ? 1 : 0;
+
+    return send_bytes(gather, down_stage(gather, depth_of(gather->rank) + 1), parents,
+                      gather->neighbour_count, bytes);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Gathers bytes of all ranks on all of them, over links along a binary tree of the
- * ranks:
+ * Gathers bytes of all ranks, over links along a binary tree of the ranks:
  *
  *              0               up:   those of the ranks below, and the own
- *            /   \             down: those of all ranks
+ *            /   \             down: what each rank has for those below it
  *           1     2
  *          / \
  *         3   4
@@ -29,15 +28,27 @@ typedef struct dl_gather {
     uint64_t limit;                       /* of the bytes of all ranks */
     int neighbours[DL_GATHER_NEIGHBOURS]; /* the parent first, if it is one of them */
     int neighbour_count;
-    /* set by dl_gather_run() */
-    uint64_t sizes[DL_GATHER_NEIGHBOURS]; /* of their messages */
-    uint64_t total;                       /* of this rank's */
+    /* set by dl_gather_up() */
+    uint64_t sizes[DL_GATHER_NEIGHBOURS];  /* of their messages */
+    uint64_t totals[DL_GATHER_NEIGHBOURS]; /* of those to them */
 } dl_gather;
 
 /* Writes the tree's neighbours of a rank, the parent first, and returns their number. */
 int dl_gather_neighbours(int rank, int size, int neighbours[DL_GATHER_NEIGHBOURS]);
 
-/* Replaces `bytes`, those of this rank, by those of all ranks. */
-dl_status dl_gather_run(dl_gather *gather, dl_buffer *bytes);
+/* Returns whether the parent is one of the neighbours. */
+static inline bool
+dl_gather_has_parent(const dl_gather *gather)
+{
+    return gather->neighbour_count > 0 && gather->neighbours[0] < gather->rank;
+}
+
+/* The steps, one after the other.  dl_gather_up() appends to `bytes`, those of this rank,
+ * those of the ranks below it, and sends them to the parent; dl_gather_take_down() reads
+ * what the parent sends, if there is one; dl_gather_send_down() sends `bytes`, by
+ * neighbour, to the ranks below. */
+dl_status dl_gather_up(dl_gather *gather, dl_buffer *bytes);
+dl_status dl_gather_take_down(dl_gather *gather, dl_buffer *bytes);
+dl_status dl_gather_send_down(dl_gather *gather, const dl_bytes *bytes);
 
 #endif

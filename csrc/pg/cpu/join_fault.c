@@ -8,11 +8,6 @@
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/peer.h"
 
-/* Joins that succeed end within the first slice.  Slices of long waits are longer, to
- * spare the store, which serves all ranks. */
-#define FIRST_SLICE (200 * DL_MILLISECOND)
-#define LAST_SLICE (500 * DL_MILLISECOND)
-
 /* Returns whether a failure is this rank's own: not that of another rank, nor a wait
  * for one that has not come, nor a record with a wrong seal, which all ranks find. */
 static bool
@@ -162,7 +157,7 @@ dl_join_fault_await(const dl_rank_keys *keys, dl_store *store, dl_buffer *values
                     dl_deadline deadline, dl_status (*look)(void *context),
                     void *context)
 {
-    for (int64_t slice = FIRST_SLICE;; slice = LAST_SLICE) {
+    for (int64_t slice = DL_JOIN_FAULT_FIRST_SLICE;; slice = DL_JOIN_FAULT_LAST_SLICE) {
         dl_deadline end = dl_deadline_earlier(deadline, slice);
         dl_status status = dl_rank_keys_get(keys, store, NULL, end);
         if (status == DL_OK) {

@@ -14,6 +14,12 @@
 /* Limit of the time for storing or reading a fault. */
 #define DL_JOIN_FAULT_PATIENCE DL_SECOND
 
+/* How long a wait lasts before it looks for faults.  Joins that succeed end within the
+ * first slice.  Slices of long waits are longer, to spare the store, which serves all
+ * ranks. */
+#define DL_JOIN_FAULT_FIRST_SLICE (200 * DL_MILLISECOND)
+#define DL_JOIN_FAULT_LAST_SLICE (500 * DL_MILLISECOND)
+
 /* Stores the thread's last error, if this rank has caused it.  An error about another
  * rank that failed or did not come is not stored, because the other ranks find the
  * same; but after a timeout it is left for those that lose this rank.  Best effort; keeps

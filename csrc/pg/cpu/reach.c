@@ -7,9 +7,8 @@
 #include <string.h>
 
 #include "base/reader.h"
-#include "net/socket.h"
+#include "pg/cpu/invite.h"
 #include "pg/cpu/join_fault.h"
-#include "pg/cpu/shm/join_message.h"
 #include "pg/cpu/tcp/link.h"
 
 /* "dlapt" and, in the last byte, a version. */
@@ -20,9 +19,6 @@
 
 /* What a leader whose list names a rank adds to the counter beside one. */
 #define LISTING (INT64_C(1) << 32)
-
-/* The kernel connects at once to a socket that exists, unless its queue is full. */
-#define TRIAL_PATIENCE DL_SECOND
 
 typedef struct trial {
     dl_endpoint *endpoint;
@@ -124,35 +120,6 @@ dl_reach_take(dl_bytes bytes, int size, int *ranks, int *count,
     return DL_OK;
 }
 
-/* Connects to `rank` and sends the first message of the join.  The member reads it when
- * it knows that it was reached. */
-static dl_status
-invite(trial *self, int rank)
-{
-    dl_endpoint *endpoint = self->endpoint;
-    const uint8_t *token = endpoint->contacts.entries[rank].token;
-    char socket[DL_LOCAL_NAME_SIZE];
-    dl_deadline deadline = dl_deadline_earlier(self->deadline, TRIAL_PATIENCE);
-    dl_invite message = {.group_name = dl_bytes_of(self->options->group_name),
-                         .rank = (uint32_t)rank};
-    dl_parcel parcel = {0};
-
-    dl_contacts_socket(&endpoint->contacts, rank, socket);
-    memcpy(message.token, token, sizeof message.token);
-    dl_put_invite(&parcel.bytes, &message);
-    dl_status status =
-        dl_local_call(socket, token, &parcel, deadline, &endpoint->connections[rank]);
-    dl_parcel_fini(&parcel);
-    return status;
-}
-
-static bool
-is_unreached(dl_status status, dl_deadline deadline)
-{
-    return status == DL_NOT_FOUND || status == DL_CLOSED
-           || (status == DL_TIMEOUT && !dl_deadline_passed(deadline));
-}
-
 /* Sets the ranks of its host that this leader does not reach.  A rank that has ended
  * counts as one on another host; no rank reaches it there either, which the greeting of
  * the leaders detects. */
@@ -164,15 +131,17 @@ invite_all(trial *self, int *count, char reason[DL_PROBLEM_SIZE])
     *count = 0;
     reason[0] = '\0';
     for (int rank = own + 1; rank < self->endpoint->size; rank++) {
-        dl_status status = self->hosts[rank] == own ? invite(self, rank) : DL_OK;
-        if (is_unreached(status, self->deadline)) {
+        dl_status status =
+            self->hosts[rank] == own
+                ? dl_invite_rank(self->endpoint, self->options->group_name, rank,
+                                 self->deadline)
+                : DL_OK;
+        if (dl_invite_is_unreached(status, self->deadline)) {
             if (*count == 0) {
                 snprintf(reason, DL_PROBLEM_SIZE, "%.*s", DL_PROBLEM_SIZE - 1,
                          dl_last_error()->text);
             }
             self->ranks[(*count)++] = rank;
-            dl_socket_close(self->endpoint->connections[rank]);
-            self->endpoint->connections[rank] = -1;
         } else if (status != DL_OK) {
             return status;
         }

@@ -29,9 +29,10 @@ fake_publish_reach(dl_store *store, int rank, const dl_contact *contact)
     dl_endpoint endpoint = {.rank = rank};
     dl_buffer outcome = {0};
     char key[DL_RANK_KEY_SIZE];
+    dl_peer peer = {.host = ""};
 
     CHECK_OK(dl_contacts_init(&endpoint.contacts, rank, rank + 1));
-    CHECK_OK(dl_contacts_put(&endpoint.contacts, rank, contact));
+    CHECK_OK(dl_contacts_put(&endpoint.contacts, rank, &peer, contact, &peer));
     dl_reach_put(&outcome, NULL, 0, "");
     CHECK_OK(dl_store_set(store, dl_reach_key(&endpoint, rank, key),
                           dl_buffer_bytes(&outcome), dl_deadline_after(0)));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "net/socket.h"
+#include "pg/cpu/invite.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/shm/join_message.h"
 
@@ -358,63 +359,22 @@ own_name(const dl_endpoint *endpoint)
     return endpoint->names == NULL ? endpoint->rank : endpoint->names[endpoint->rank];
 }
 
-/* Returns true if `bytes` is the leader's invitation: its sender has read this rank's
- * record in the store. */
-static bool
-is_invite(const dl_join *join, dl_bytes bytes)
+/* The leader had left the invitation here when this rank read in the store that it was
+ * reached; in larger groups it was taken before that, for the table that came with it. */
+static dl_status
+take_invite(const dl_join *join, int *fd)
 {
     const dl_endpoint *endpoint = join->endpoint;
-    int own = own_name(endpoint);
-    dl_invite invite;
+    int table = -1;
 
-    return dl_take_invite(bytes, &invite)
-           && dl_bytes_equal(invite.group_name, dl_bytes_of(join->options->group_name))
-           && invite.rank == (uint32_t)own
-           && memcmp(invite.token, endpoint->token, DL_TOKEN_SIZE) == 0;
-}
-
-/* Accepts one caller.  A stranger is disconnected, and `*fd` stays -1; so is a caller
- * that has sent nothing yet, because the invitation is already there.  If this rank
- * itself fails, `*fd` stays open, so that the reason can be reported before the leader
- * sees the connection end. */
-static dl_status
-receive_caller(const dl_join *join, int *fd)
-{
-    dl_parcel parcel = {0};
-    int caller;
-    dl_status status =
-        dl_local_accept(join->endpoint->listener, join->endpoint->token, &caller);
-
-    if (status != DL_OK) {
-        return status == DL_NOT_FOUND ? DL_OK : status;
+    *fd = endpoint->connections[LEADER];
+    if (*fd >= 0) {
+        return DL_OK;
     }
-    status = dl_local_receive(caller, &parcel, dl_deadline_after(0));
-    bool is_own = status == DL_INTERRUPTED || status == DL_NO_MEMORY;
-    if (is_own
-        || (status == DL_OK && is_invite(join, dl_buffer_bytes(&parcel.bytes)))) {
-        *fd = caller;
-    } else {
-        dl_socket_close(caller);
-    }
-    dl_parcel_drop(&parcel);
-    return is_own ? status : DL_OK;
-}
-
-/* Waits for the invitation.  The leader had left it here when this rank read in the
- * store that it was reached. */
-static dl_status
-wait_for_invite(const dl_join *join, int *fd)
-{
-    *fd = -1;
-    while (*fd < 0) {
-        struct pollfd end = {.fd = join->endpoint->listener, .events = POLLIN};
-        dl_status status = dl_local_wait(&end, 1, join->deadline);
-        if (status != DL_OK) {
-            return status == DL_TIMEOUT ? fail_leader(join, status) : status;
-        }
-        DL_TRY(receive_caller(join, fd));
-    }
-    return DL_OK;
+    dl_status status = dl_invite_await(endpoint, join->options->group_name,
+                                       own_name(endpoint), join->deadline, fd, &table);
+    dl_socket_close(table);
+    return status == DL_TIMEOUT ? fail_leader(join, status) : status;
 }
 
 /* If the leader has closed its end meanwhile, its refusal can still be read. */
@@ -549,7 +509,7 @@ receive_report(const dl_join *join, int fd, dl_parcel *parcel)
 static dl_status
 join_as_member(const dl_join *join, dl_membership *membership, int *fd)
 {
-    DL_TRY(wait_for_invite(join, fd));
+    DL_TRY(take_invite(join, fd));
     dl_status status = send_answer(join, *fd);
     if (status == DL_OK) {
         status = receive_welcome(join, membership, *fd);
@@ -579,7 +539,9 @@ run_member(const dl_join *join, dl_membership *membership)
          * first. */
         dl_join_fault_publish(join->options->store, own_name(join->endpoint));
     }
-    dl_socket_close(fd);
+    if (fd != join->endpoint->connections[LEADER]) {
+        dl_socket_close(fd);
+    }
     return status;
 }
 

@@ -4,7 +4,7 @@
  *
  *     leader                                member
  *     has connected to every member's       waits at its socket
- *     socket (pg/cpu/reach.h)
+ *     socket (pg/cpu/invite.h)
  *     invite: the group, your token    ->   only the leader knows the token
  *                                      <-   answer: my lifeline and pidfd, my cores,
  *                                           the digest of my records

@@ -19,18 +19,19 @@
 #endif
 
 /* MADV_DONTFORK: a child of fork(2) is not a member and must not keep the memory
- * alive. */
+ * alive.  What is only read, such as names for its errors, it may read as well. */
 static dl_status
-map_segment(int fd, size_t offset, size_t size, dl_segment *segment)
+map_segment(int fd, size_t offset, size_t size, int protection, dl_segment *segment)
 {
-    void *memory =
-        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+    void *memory = mmap(NULL, size, protection, MAP_SHARED, fd, (off_t)offset);
 
     if (memory == MAP_FAILED) {
         return dl_fail(DL_NO_MEMORY, "mapping %zu bytes of shared memory: %s", size,
                        strerror(errno));
     }
-    (void)madvise(memory, size, MADV_DONTFORK);
+    if ((protection & PROT_WRITE) != 0) {
+        (void)madvise(memory, size, MADV_DONTFORK);
+    }
     *segment = (dl_segment){memory, size, dl_fork_generation()};
     return DL_OK;
 }
@@ -105,21 +106,40 @@ dl_segment_create(size_t size, int *fd)
     return DL_OK;
 }
 
-dl_status
-dl_segment_map(int fd, size_t offset, size_t size, dl_segment *segment)
+/* Sets the file's size. */
+static dl_status
+check_file(int fd, size_t least, size_t *size)
 {
     struct stat info;
     int seals = fcntl(fd, F_GET_SEALS);
 
     bool is_safe =
         atomic_load(&has_plain_files) || (seals >= 0 && (seals & F_SEAL_SHRINK) != 0);
-    if (!is_safe || fstat(fd, &info) < 0 || (size_t)info.st_size < offset
-        || (size_t)info.st_size - offset < size) {
+    if (!is_safe || fstat(fd, &info) < 0 || (size_t)info.st_size < least) {
         return dl_fail(
             DL_PROTOCOL,
-            "a peer sent a descriptor that is not shared memory of %zu bytes", size);
+            "a peer sent a descriptor that is not shared memory of %zu bytes", least);
     }
-    return map_segment(fd, offset, size, segment);
+    *size = (size_t)info.st_size;
+    return DL_OK;
+}
+
+dl_status
+dl_segment_map(int fd, size_t offset, size_t size, dl_segment *segment)
+{
+    size_t found;
+
+    DL_TRY(check_file(fd, offset + size, &found));
+    return map_segment(fd, offset, size, PROT_READ | PROT_WRITE, segment);
+}
+
+dl_status
+dl_segment_map_whole(int fd, dl_segment *segment)
+{
+    size_t size;
+
+    DL_TRY(check_file(fd, 1, &size));
+    return map_segment(fd, 0, size, PROT_READ, segment);
 }
 
 void

@@ -31,6 +31,9 @@ dl_status dl_segment_create(size_t size, int *fd);
  * were cut off would kill the process. */
 dl_status dl_segment_map(int fd, size_t offset, size_t size, dl_segment *segment);
 
+/* Maps all of a file for reading only, by the same rules; a forked child inherits it. */
+dl_status dl_segment_map_whole(int fd, dl_segment *segment);
+
 /* Gives `size` bytes of writable memory their pages: one call of the kernel costs less
  * than a fault for each.  A kernel that cannot do so leaves it to the faults. */
 void dl_segment_populate(const void *memory, size_t size);
