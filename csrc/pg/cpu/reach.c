@@ -220,14 +220,16 @@ check_own_leader(trial *self, int leader)
     return status == DL_NOT_FOUND ? DL_OK : status;
 }
 
+/* A rank that has timed out has left whom it waited for. */
 static dl_status
 fail_ended(const trial *self, int rank)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
-    DL_TRY(dl_join_fault_check(self->options->store));
     dl_endpoint_describe(self->endpoint, rank, peer);
-    return dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
+    (void)dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
+    DL_TRY(dl_join_fault_check_lost(self->options->store));
+    return DL_PEER_LOST;
 }
 
 static dl_status
@@ -252,9 +254,8 @@ probe_leader(trial *self, int at)
     }
     dl_status status = dl_link_probe(link);
     if (status == DL_PEER_LOST) {
-        dl_error lost = *dl_last_error();
-        DL_TRY(dl_join_fault_check(self->options->store));
-        return dl_rethrow(&lost);
+        DL_TRY(dl_join_fault_check_lost(self->options->store));
+        return DL_PEER_LOST;
     }
     return DL_OK;
 }
@@ -302,12 +303,26 @@ list_key(const void *context, int at, char text[DL_RANK_KEY_SIZE])
     return dl_reach_key(self->endpoint, self->leaders[at], text);
 }
 
+/* Names the first leader that has left no list; the first one, if all have meanwhile. */
 static dl_status
 fail_no_answer(const trial *self)
 {
+    char text[DL_RANK_KEY_SIZE];
     char peer[DL_PEER_TEXT_SIZE];
+    int late = self->leader_count;
+    bool has_list = true;
 
-    dl_endpoint_describe(self->endpoint, self->leaders[0], peer);
+    for (int i = 0; i < self->leader_count && has_list; i++) {
+        dl_bytes key = list_key(self, i, text);
+        if (dl_store_check(self->options->store, &key, 1, &has_list,
+                           dl_deadline_after(DL_JOIN_FAULT_PATIENCE))
+            != DL_OK) {
+            break;
+        }
+        late = has_list ? late : i;
+    }
+    dl_endpoint_describe(self->endpoint,
+                         self->leaders[late == self->leader_count ? 0 : late], peer);
     return dl_fail(DL_TIMEOUT, "timed out after %" PRId64 "ms: %s does not answer",
                    self->deadline.limit / DL_MILLISECOND, peer);
 }
@@ -454,8 +469,8 @@ run_trial(trial *self)
                                      : check_own_leader(self, own));
     }
     dl_status status = read_lists(self);
-    if (status == DL_PEER_LOST && are_counted(self)) {
-        /* Few ranks watch the one that is lost. */
+    if (status == DL_PEER_LOST) {
+        /* Few ranks may watch the one that is lost, and this one as well. */
         dl_join_fault_pass_on(self->options->store, endpoint->rank);
     }
     self->is_later = true;

@@ -22,9 +22,10 @@ fail_ended(const dl_join *join, int rank)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
-    DL_TRY(dl_join_fault_check(join->options->store));
     dl_endpoint_describe(join->endpoint, rank, peer);
-    return dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
+    (void)dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
+    DL_TRY(dl_join_fault_check_lost(join->options->store));
+    return DL_PEER_LOST;
 }
 
 static const dl_endpoint *
