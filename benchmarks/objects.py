@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Collectives of Python objects on one host, beside torch gloo, Open MPI and MPICH.
+"""Collectives of Python objects on one host, beside torch gloo and several MPIs.
 
     python benchmarks/objects.py            everything, about ten minutes
     python benchmarks/objects.py --quick    one round without the largest arrays
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import plots
+from collectives import MPIS
 from measure import (
     KIB,
     MIB,
@@ -34,7 +35,7 @@ from measure import (
 from objects_peer import OPS
 from ranks import Runner, find_python, find_runners, measure_in_turns
 
-PEERS = ["distlite", "distlite-safe", "openmpi", "mpich", "torch"]
+PEERS = ["distlite", "distlite-safe", *MPIS, "torch"]
 SIZES = [KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB]
 LARGE = f"array:{64 * MIB}"
 ITEMS = ["dict", "list:1000", *(f"array:{size}" for size in SIZES)]
