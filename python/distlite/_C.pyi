@@ -2017,15 +2017,40 @@ def _find_shared(
 
 def _add_group_methods(methods: dict[str, Callable[..., Any]], /) -> None: ...
 def _clear_spare_memory() -> None: ...
-def _exchange_blocks(
-    group: ProcessGroup, op: int, root: int, block: bytes
-) -> tuple[bool, list[bytes]]:
-    """Moves blocks of objects; the source of a scatter passes those of all ranks.
-    Returns True and the streams for this rank, if it agrees with their ranks and the
-    streams have room in the blocks; otherwise False and the blocks, padded with zeros.
-    They are of all ranks, or one block: the root's, or in a gather this rank's own."""
+
+@disjoint_base
+class _ObjectCall:
+    """A call on objects; objects/object_call.py has the rest of its methods."""
+
+    group: ProcessGroup
+    name: str
+    refusal: Any
+    op: int
+    rank: int
+    root: int
+    size: int
+    kind: int
+    in_python: bool
+
+    def exchange(self, value: object, count: int, message: Any, /) -> Any:
+        """Packs `value`, unless there is a message, moves blocks, and loads. Returns a
+        list of the objects for this rank if all ranks agree and all streams have room
+        in the blocks; otherwise, in a tuple, what it has sent, and the blocks: of all
+        ranks, or the root's, or in a gather this rank's own."""
+
+    def keep(
+        self, name: str, group: Any, rank: Any, group_rank: Any, safe: Any, /
+    ) -> None:
+        """Lets the group keep the description for calls with these arguments."""
+
+def _kept_call(name: str, group: Any, rank: Any, group_rank: Any, safe: Any, /) -> Any:
+    """Returns the description that the group keeps, or None."""
+
+def _forget_calls(group: ProcessGroup, /) -> None:
+    """Drops the descriptions that the group keeps."""
 
 _OBJECT_ROOM: int
+_OBJECT_PART_LEAST: int
 _OBJECT_TAG: int
 _GATHER_TAG: int
 _SIGNAL_TAG: int

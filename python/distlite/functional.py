@@ -22,7 +22,7 @@ from .array_kinds import Kind, kind_named, kind_of
 from .groups.reduce_op import ReduceOp
 from .groups.world import is_outside
 from .objects import object_collectives as objects
-from .objects.object_call import MESSAGE, Call, begin_anew, or_first, root_of
+from .objects.object_call import SEND, Call, begin_anew, or_first, root_of
 from .objects.object_message import pack
 from .objects.object_results import (
     all_gather_object,
@@ -569,7 +569,7 @@ def _call(
             f"functional.{name}: this process is not a member of the group, and would "
             "have no result"
         )
-    call = begin_anew(MESSAGE, f"functional.{name}", group, root, True)
+    call = begin_anew(SEND, f"functional.{name}", group, root, True)
     assert call is not None
     return call
 

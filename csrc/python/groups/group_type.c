@@ -46,28 +46,6 @@ drop_core(dl_group *group)
     }
 }
 
-/* Takes the reference to `made`, also on failure.  The cached name is dropped. */
-static int
-replace_core(dlpy_group *self, dl_group *made)
-{
-    PyObject *name = NULL;
-    int result;
-
-    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
-    result = self->group == NULL ? 0 : keep_former(self, self->group, NULL);
-    if (result == 0) {
-        name = self->name;
-        self->name = NULL;
-        DLPY_STORE(self->group, made);
-    }
-    Py_END_CRITICAL_SECTION();
-    Py_XDECREF(name);
-    if (result < 0) {
-        drop_core(made);
-    }
-    return result;
-}
-
 /* Replaces one of the objects that the critical section guards; returns the former
  * one. */
 static PyObject *
@@ -94,6 +72,45 @@ read_field(dlpy_group *self, PyObject *const *field)
     object = Py_XNewRef(*field);
     Py_END_CRITICAL_SECTION();
     return object;
+}
+
+PyObject *
+dlpy_group_object_calls(PyObject *group)
+{
+    dlpy_group *self = (dlpy_group *)group;
+
+    return read_field(self, &self->object_calls);
+}
+
+void
+dlpy_group_keep_object_calls(PyObject *group, PyObject *calls)
+{
+    dlpy_group *self = (dlpy_group *)group;
+
+    Py_XDECREF(swap_field(self, &self->object_calls, calls));
+}
+
+/* Takes the reference to `made`, also on failure.  The cached name is dropped. */
+static int
+replace_core(dlpy_group *self, dl_group *made)
+{
+    PyObject *name = NULL;
+    int result;
+
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    result = self->group == NULL ? 0 : keep_former(self, self->group, NULL);
+    if (result == 0) {
+        name = self->name;
+        self->name = NULL;
+        DLPY_STORE(self->group, made);
+    }
+    Py_END_CRITICAL_SECTION();
+    Py_XDECREF(name);
+    dlpy_group_keep_object_calls((PyObject *)self, NULL);
+    if (result < 0) {
+        drop_core(made);
+    }
+    return result;
 }
 
 /* Custom groups, whose operations are written in Python: their core group only knows
@@ -219,6 +236,7 @@ group_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->store);
     Py_VISIT(self->handler);
+    Py_VISIT(self->object_calls);
     Py_VISIT(self->batch);
     return 0;
 }
@@ -228,6 +246,7 @@ group_clear(PyObject *object)
 {
     Py_CLEAR(((dlpy_group *)object)->store);
     Py_CLEAR(((dlpy_group *)object)->handler);
+    Py_CLEAR(((dlpy_group *)object)->object_calls);
     Py_CLEAR(((dlpy_group *)object)->batch);
     return 0;
 }
@@ -435,6 +454,7 @@ group_set_global_ranks(PyObject *object, PyObject *ranks)
         PyMem_Free(global_ranks);
         return NULL;
     }
+    dlpy_group_keep_object_calls(object, NULL);
     if (dl_group_set_global_ranks(core, global_ranks) != DL_OK) {
         return PyErr_NoMemory();
     }
@@ -485,6 +505,7 @@ group_shutdown(PyObject *self, PyObject *Py_UNUSED(nothing))
     if (state == NULL) {
         return NULL;
     }
+    dlpy_group_keep_object_calls(self, NULL); /* they refer to the group */
     dl_deadline deadline = dl_group_deadline(group);
     dlpy_waiting_enter(state, &waiting, describe_leaving, group, deadline);
     Py_BEGIN_ALLOW_THREADS

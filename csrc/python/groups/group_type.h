@@ -23,10 +23,11 @@ typedef struct dlpy_group {
     PyObject *name;        /* str; NULL until first used */
     PyObject *handler;     /* called before the core, unless NULL */
     PyObject *weak_references;
-    int64_t *global_ranks; /* by rank in the group; NULL if the same */
-    PyObject *batch;       /* list of the open batch's Works; NULL without a batch; used
+    int64_t *global_ranks;  /* by rank in the group; NULL if the same */
+    PyObject *object_calls; /* tuple: kept by objects/object_call.c; or NULL */
+    PyObject *batch; /* list of the open batch's Works; NULL without a batch; used
                               by the thread that has opened it */
-    bool is_custom;        /* its operations are written in Python; fixed */
+    bool is_custom;  /* its operations are written in Python; fixed */
 } dlpy_group;
 
 /* Returns the group's name as a new reference to a str, or NULL with an exception
@@ -42,6 +43,12 @@ dlpy_group_has_handler(const PyObject *self)
 
 /* Returns the group's handler as a new reference, or NULL. */
 PyObject *dlpy_group_handler(PyObject *group);
+
+/* Returns the kept descriptions of calls on objects as a new reference, or NULL.
+ * Replaces them, and takes the reference; the group itself drops them when its ranks
+ * change and when it is left. */
+PyObject *dlpy_group_object_calls(PyObject *group);
+void dlpy_group_keep_object_calls(PyObject *group, PyObject *calls);
 
 /* Opens the calling thread's batch; takes the reference.  Closes it and returns the
  * reference, or NULL if the thread has none open. */

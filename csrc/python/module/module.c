@@ -16,7 +16,7 @@ static int (*const parts[])(PyObject *module) = {
     dlpy_add_p2p_functions,    dlpy_add_p2p_batches,
     dlpy_add_device_functions, dlpy_add_work_type,
     dlpy_add_region_types,     dlpy_add_recorder_functions,
-    dlpy_add_object_blocks,    dlpy_add_debug_functions,
+    dlpy_add_object_calls,     dlpy_add_debug_functions,
     dlpy_add_failure_report,   dlpy_add_library_functions,
     dlpy_add_safe_codec,       dlpy_add_packs,
     dlpy_add_pack_plan,        dlpy_add_reducers,
@@ -66,6 +66,8 @@ static const size_t references[] = {
     offsetof(dlpy_state, reducers),          offsetof(dlpy_state, reducer_type),
     offsetof(dlpy_state, p2p_op_type),       offsetof(dlpy_state, pack_type),
     offsetof(dlpy_state, work_type),         offsetof(dlpy_state, future_of_work),
+    offsetof(dlpy_state, pickle_dumps),      offsetof(dlpy_state, pickle_loads),
+    offsetof(dlpy_state, pickle_words),
 };
 
 #define REFERENCE_COUNT (sizeof references / sizeof *references)

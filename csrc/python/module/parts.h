@@ -24,7 +24,7 @@ int dlpy_add_device_functions(PyObject *module);
 int dlpy_add_work_type(PyObject *module);
 int dlpy_add_region_types(PyObject *module);
 int dlpy_add_recorder_functions(PyObject *module);
-int dlpy_add_object_blocks(PyObject *module);
+int dlpy_add_object_calls(PyObject *module);
 int dlpy_add_debug_functions(PyObject *module);
 int dlpy_add_failure_report(PyObject *module);
 int dlpy_add_library_functions(PyObject *module);

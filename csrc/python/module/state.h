@@ -39,6 +39,11 @@ typedef struct dlpy_state {
     PyTypeObject *work_type;
     PyObject *future_of_work; /* creates a Work's Future; set once, by futures.py */
 
+    PyObject
+        *pickle_dumps; /* set once, with the first call on objects, like the next */
+    PyObject *pickle_loads;
+    PyObject *pickle_words; /* the keywords of dumps */
+
     struct dlpy_site_cache *site_cache; /* call_site.c; holds references */
 
     /* Not a reference: works that have ended.  Never freed, as a work may end while the

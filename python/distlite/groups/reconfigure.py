@@ -273,8 +273,6 @@ def _take_over(group: ProcessGroup, made: ProcessGroup) -> None:
         info.ranks = list(range(made.size()))
         replace_default(group, info, made)
     else:
-        if group in world.groups:
-            world.groups[group].object_calls.clear()
         group.shutdown()
         group._replace(made)
     group._set_group_name(label)

@@ -74,7 +74,6 @@ class GroupInfo:
         "bound_device",
         "children",
         "disputes",
-        "object_calls",
         "ranks",
     )
 
@@ -86,7 +85,6 @@ class GroupInfo:
         self.bound_device: str | None = None  # "cuda:0", if it was given
         self.children = Numbers()  # of its splits
         self.disputes = 0  # how often its ranks did not agree on how to shrink it
-        self.object_calls: dict[Any, Any] = {}  # kept by objects/object_call.py
         if device_id is not None:
             from .nccl import index_of
 

@@ -5,8 +5,8 @@ A rank sends a header of 32 bytes, little-endian, and behind it its stream if th
 room: four letters with the version; a byte that says how objects are encoded, whether
 only proved ranks may send pickles, and whether this rank has failed; three zero bytes;
 how many objects; the size of the stream; its parts (for a scatter see
-object_transfer.py).  The stream of a rank that has failed is the reason.  Collectives
-move them in C (csrc/python/objects/object_blocks.c).
+object_transfer.py).  The stream of a rank that has failed is the reason.  What is small
+is packed, moved and loaded in C (csrc/python/objects/object_call.c).
 
 Loading a pickle runs code that its sender chose, so the sender has to be a rank of this
 job.  A rank is proved if it runs as the same user on this host, or has proved the job's
@@ -17,21 +17,24 @@ from __future__ import annotations
 
 import struct
 from operator import index
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from .. import _C
 from .._C import (
     _OBJECT_ROOM as ROOM,
+    _OBJECT_TAG as TAG,
     DistBackendError,
     ProcessGroup,
-    _exchange_blocks,
+    _ObjectCall,
     all_gather,
     broadcast,
+    recv,
+    send,
 )
 from .._environment import OBJECTS_VARIABLE, objects_setting
 from ..groups.world import info_of, is_outside, world
-from .object_message import SAFE, Message, empty, failure, memory_of
+from .object_message import SAFE, Message, empty, failure, load, memory_of, pack, said
 
 __all__ = [
     "ALL_GATHER",
@@ -40,16 +43,17 @@ __all__ = [
     "FULL",
     "GATHER",
     "MAGIC",
-    "MESSAGE",
+    "RECV",
     "ROOM",
     "SAFE",
     "SCATTER",
+    "SEND",
+    "TAG",
     "Call",
     "Header",
     "begin",
     "begin_anew",
     "block_of",
-    "exchange",
     "headers_of",
     "lengths_differ",
     "modes_differ",
@@ -59,9 +63,9 @@ __all__ = [
     "set_safe_objects",
 ]
 
-# The operations of _exchange_blocks(), and a message from one rank to another.
-BROADCAST, ALL_GATHER, GATHER, SCATTER = range(4)
-MESSAGE = -1
+# As csrc/python/objects/object_call.c numbers them; messages are between two ranks.
+BROADCAST, ALL_GATHER, GATHER, SCATTER, SEND, RECV = range(6)
+MESSAGES = SEND, RECV
 HEAD = struct.Struct("<4sB3xQQQ")
 MAGIC = b"DLO2"
 FULL = HEAD.size + ROOM
@@ -74,37 +78,19 @@ REMEDY = (
     "networks on which everybody is trusted"
 )
 
-PLAIN = (int, type(None))
-
 # The setting of each group that has one of its own.
 _is_safe_in: WeakKeyDictionary[ProcessGroup, bool] = WeakKeyDictionary()
 _has_warned = False
 
 
-class Call:
-    """One call on objects."""
+class Call(_ObjectCall):
+    """One call on objects.
 
-    __slots__ = (
-        "group",
-        "kind",
-        "name",
-        "op",
-        "rank",
-        "ranks",
-        "refusal",
-        "root",
-        "size",
-    )
+    Its `root` is a rank in the group, -1 without one; `refusal` is why this rank must
+    not take part; `kind` is SAFE, PROVED or neither. C calls the last five methods, for
+    what it leaves to them."""
 
-    group: ProcessGroup
-    kind: int  # SAFE, PROVED or neither
-    name: str
-    op: int
-    rank: int
-    ranks: list[int]  # global ones, of a group of the world
-    refusal: Message | None  # why this rank must not take part
-    root: int  # in the group; -1: there is none
-    size: int
+    __slots__ = ()
 
     def where(self) -> str:
         """Returns the beginning of error texts."""
@@ -114,6 +100,42 @@ class Call:
         """Returns whether this rank gets blocks of all ranks, not only one."""
         is_taker = self.op == GATHER and self.rank == self.root
         return self.op == ALL_GATHER or is_taker
+
+    def sends_list(self) -> bool:
+        """Returns whether the objects of a rank are in a list, as one object."""
+        return self.op in (BROADCAST, SEND)
+
+    def pack(self, value: Any, stream: Any, parts: Any, error: Any) -> Message | bytes:
+        """Returns the message of an object that is no pickle alone, as a stream if that
+        is enough."""
+        message = pack(self, value, stream, parts, error)
+        is_more = message.error is not None or message.parts
+        is_stream = not is_more and len(message.stream) <= ROOM
+        return bytes(message.stream) if is_stream else message
+
+    def block(self, sent: Any, count: int) -> bytes:
+        """Returns this rank's block, or those of all ranks in a scatter."""
+        is_source = self.op == SCATTER and self.rank == self.root
+        if not is_source:
+            return block_of(self, message_of(sent), count)
+        messages = messages_of(sent) if type(sent) is list else [sent]
+        return blocks_to_scatter(self, messages)
+
+    def move(self, block: bytes) -> bytes:
+        """Moves blocks as arrays."""
+        return b"".join(moved_as_arrays(self, block))
+
+    def load(self, stream: bytes) -> Any:
+        """Loads an object in safe mode."""
+        return load(stream, [], self.kind)
+
+    def cannot_load(self, source: int, error: Exception) -> NoReturn:
+        """Raises for an object that cannot be loaded.  All ranks have their data by
+        now, so this does not affect the group."""
+        raise DistBackendError(
+            f"{self.where()}: the object from rank {source} cannot be loaded on rank "
+            f"{self.rank}: {type(error).__name__}{said(error)}"
+        ) from error
 
 
 def set_safe_objects(safe: bool | None, group: ProcessGroup | None = None) -> None:
@@ -143,6 +165,7 @@ def set_safe_objects(safe: bool | None, group: ProcessGroup | None = None) -> No
         [{'rank': 0}, {'rank': 1}]
     """
     where = world.require_default() if group is None else group
+    _C._forget_calls(where)
     if safe is None:
         _is_safe_in.pop(where, None)
     else:
@@ -156,27 +179,16 @@ def begin(
     root: tuple[int | None, int | None] | None,
     safe: bool | None,
 ) -> Call | None:
-    """Returns the call's description, which may be that of an earlier call and does not
-    change; outside of the group it warns and returns None.  `root` is (global rank,
-    rank in the group); without either, a collective has the default root."""
-    where: Any = world.default if group is None else group
-    info = world.groups.get(where)
-    if info is None:
-        return begin_anew(op, name, group, root, safe)
-    if root is not None and not (type(root[0]) in PLAIN and type(root[1]) in PLAIN):
+    """Returns the call's description, which is kept for the next call with the same
+    arguments, where _kept_call() finds it; outside of the group it warns and returns
+    None.  `root` is (global rank, rank in the group); without either, a collective has
+    the default root."""
+    if root is not None:
         src, group_src = (None if each is None else index(each) for each in root)
         root = src, group_src
-    if safe is None and _is_safe_in:
-        safe = _is_safe_in.get(where)
-    key = name, root, safe, where is world.default
-    kept: Call | None = info.object_calls.get(key)
-    # The list of ranks is another one after they have changed.
-    if kept is not None and kept.ranks is info.ranks:
-        return kept
     call = begin_anew(op, name, group, root, safe)
-    if call is not None and call.refusal is None:
-        call.ranks = info.ranks
-        info.object_calls[key] = call
+    if call is not None and call.refusal is None and call.group in world.groups:
+        call.keep(name, group, *(root or (None, None)), safe)
     return call
 
 
@@ -187,7 +199,7 @@ def begin_anew(
     root: tuple[int | None, int | None] | None,
     safe: bool | None,
 ) -> Call | None:
-    """As begin(); the description is the caller's own."""
+    """As begin(); the description is not kept."""
     if group is None:
         group = world.require_default()
     elif is_outside(group):
@@ -201,13 +213,11 @@ def begin_anew(
         info_of(group)  # raises
     call = Call()
     call.group = group
-    call.kind = 0
     call.name = name
     call.op = op
     call.rank = group.rank()
-    call.refusal = None
     call.size = group.size()
-    if root is not None and op != MESSAGE:
+    if root is not None and op not in MESSAGES:
         root = or_first(group, *root)
     call.root = -1 if root is None else root_of(call, *root)
     if safe is None and _is_safe_in:
@@ -265,7 +275,7 @@ def judge(call: Call, setting: str) -> None:
         return
     if setting == "proved":
         call.kind = PROVED
-    peer = call.root if call.op == MESSAGE else -1
+    peer = call.root if call.op in MESSAGES else -1
     if call.group._is_proved(peer):
         return
     if setting == "proved":
@@ -330,20 +340,41 @@ def block_of(call: Call, message: Message, count: int, parts: int = -1) -> bytes
     return b"".join((head, stream))
 
 
-def exchange(call: Call, block: bytes) -> tuple[bool, list[bytes]]:
-    """Returns True and streams, or False and blocks, as _exchange_blocks() does, for
-    which a group that is written in Python has only the public operations."""
-    try:
-        return _exchange_blocks(call.group, call.op, call.root, block)
-    except NotImplementedError:
-        return False, exchange_arrays(call, block)
+def message_of(sent: Any) -> Message:
+    """Returns the message of what may be a stream alone, or None."""
+    return sent if isinstance(sent, Message) else Message(sent or b"", [])
 
 
-def exchange_arrays(call: Call, block: bytes) -> list[bytes]:
-    """Exchanges blocks as arrays."""
+def messages_of(sent: list[Any]) -> list[Message]:
+    """Returns the messages of a scatter, or one of them that is a failure."""
+    messages = [message_of(each) for each in sent]
+    failed = [each for each in messages if each.error is not None]
+    return failed[:1] or messages
+
+
+def blocks_to_scatter(call: Call, messages: list[Message]) -> bytes:
+    """Returns the blocks that a scatter's source sends; all ranks get a failure."""
+    if messages[0].error is not None:
+        messages = messages[:1] * call.size
+    parts = 1 + max(len(message.parts) for message in messages)
+    if parts == 1 and all(len(message.stream) <= ROOM for message in messages):
+        parts = 0
+    blocks = [block_of(call, each, len(each.parts), parts) for each in messages]
+    return b"".join([block.ljust(FULL, b"\0") for block in blocks])
+
+
+def moved_as_arrays(call: Call, block: bytes) -> list[bytes]:
+    """Moves blocks by the public operations, which are all that a group has that is
+    written in Python."""
+    if call.op == SEND:
+        send(memory_of(block), group=call.group, tag=TAG, group_dst=call.root)
+        return []
     is_scatter = call.op == SCATTER
     memory = empty(FULL * call.size if is_scatter else FULL)
     memory[:] = 0
+    if call.op == RECV:
+        recv(memory, group=call.group, tag=TAG, group_src=call.root)
+        return [memory.tobytes()]
     memory[: len(block)] = memory_of(block)
     if call.op == BROADCAST or is_scatter:
         broadcast(memory, group=call.group, group_src=call.root)

@@ -15,26 +15,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._C import DistBackendError, DistError, ProcessGroup
+from .._C import DistError, ProcessGroup, _kept_call
 from .object_call import (
     ALL_GATHER,
     BROADCAST,
     GATHER,
     SCATTER,
     Call,
-    Header,
     begin,
-    block_of,
-    exchange,
     headers_of,
+    message_of,
+    messages_of,
     raise_failure,
     set_safe_objects,
 )
-from .object_message import NOTHING, Message, failure, length_of, load, pack, said
+from .object_message import Message, failure, length_of, load
 from .object_transfer import (
     Contents,
     all_gather_rest,
-    blocks_to_scatter,
     broadcast_rest,
     gather_rest,
     scatter_rest,
@@ -48,19 +46,13 @@ __all__ = [
     "set_safe_objects",
 ]
 
-NO_BUFFERS: list[Any] = []
-
 
 def loaded(call: Call, source: int, stream: Any, buffers: list[Any]) -> Any:
-    """Loads what `source` sent.  All ranks have their data by now, so an error here
-    does not affect the group."""
+    """Loads what `source` sent."""
     try:
         return load(stream, buffers, call.kind)
     except Exception as error:
-        raise DistBackendError(
-            f"{call.where()}: the object from rank {source} cannot be loaded on rank "
-            f"{call.rank}: {type(error).__name__}{said(error)}"
-        ) from error
+        call.cannot_load(source, error)
 
 
 def moved(call: Call, move: Callable[..., Any], *arguments: Any) -> Any:
@@ -118,18 +110,18 @@ def broadcast_object_list(
         >>> settings
         [{'rate': 0.1}, 'adam']
     """
-    call = begin(BROADCAST, "broadcast_object_list", group, (src, group_src), safe)
+    name = "broadcast_object_list"
+    call = _kept_call(name, group, src, group_src, safe) or begin(
+        BROADCAST, name, group, (src, group_src), safe
+    )
     if call is None:
         return
     is_root = call.rank == call.root
-    count, message = length_of(call, "object_list", object_list, not is_root)
-    if is_root and message.error is None:
-        message = pack(call, list(object_list), True)
-    message = call.refusal or message
-    block = block_of(call, message, count)
-    ((stream, buffers),) = collected(call, message, block, broadcast_rest, count)
-    if not is_root:
-        objects = loaded(call, call.root, stream, buffers)
+    if type(object_list) is list:
+        count, problem = len(object_list), None
+    else:
+        count, problem = length_of(call, "object_list", object_list, not is_root)
+    for objects in exchanged(call, object_list, count, problem):
         for i, item in enumerate(objects):
             object_list[i] = item
 
@@ -161,62 +153,74 @@ def all_gather_object(
         >>> names
         ['worker 0', 'worker 1']
     """
-    call = begin(ALL_GATHER, "all_gather_object", group, None, safe)
-    if call is None:
-        return
-    put_all(call, object_list, gathered(call, pack(call, obj)))
+    name = "all_gather_object"
+    call = _kept_call(name, group, None, None, safe) or begin(
+        ALL_GATHER, name, group, None, safe
+    )
+    if call is not None:
+        put_all(call, object_list, exchanged(call, obj))
 
 
-def gathered(call: Call, message: Message) -> list[Contents]:
-    """Returns the streams and parts of all ranks, on those that take them."""
-    message = call.refusal or message
-    rest = all_gather_rest if call.op == ALL_GATHER else gather_rest
-    return collected(call, message, block_of(call, message, 1), rest)
+def exchanged(
+    call: Call, value: Any, count: int = 1, message: Message | None = None
+) -> list[Any]:
+    """Returns the objects that are for this rank."""
+    found = call.exchange(value, count, message)
+    return found if type(found) is list else settled(call, count, *found)
 
 
-def collected(
-    call: Call,
-    message: Message,
-    block: bytes,
-    rest: Callable[..., list[Contents]],
-    count: int = 1,
-) -> list[Contents]:
-    """Returns the streams and parts that are for this rank."""
-    is_complete, found = exchange(call, block)
-    if is_complete:
-        return [(stream, NO_BUFFERS) for stream in found]
-    headers = headers_of(call, message, count, found)
+def settled(call: Call, count: int, sent: Any, blocks: list[bytes]) -> list[Any]:
+    """Returns the objects after blocks that are not all of them, or raises."""
+    messages = messages_of(sent) if type(sent) is list else [message_of(sent)]
+    message = messages[0]
+    headers = headers_of(call, message, count, blocks)
     # After an all_gather all ranks know who failed, and send nothing more.
     if call.op == ALL_GATHER:
         raise_failure(call, message, headers)
-    contents: list[Contents] = moved(call, rest, message, headers)
+    rests: dict[int, Callable[..., list[Contents]]] = {
+        BROADCAST: broadcast_rest,
+        ALL_GATHER: all_gather_rest,
+        GATHER: gather_rest,
+        SCATTER: scatter_rest,
+    }
+    rest = rests[call.op]
+    contents = moved(call, rest, messages if call.op == SCATTER else message, headers)
     raise_failure(call, message, headers)
-    return contents
+    if call.op == BROADCAST and call.rank == call.root:
+        return []
+    sources = range(call.size) if call.hears_all() else [call.root]
+    return [
+        loaded(call, source, stream, buffers)
+        for source, (stream, buffers) in zip(sources, contents, strict=False)
+    ]
 
 
-def put_all(call: Call, object_list: list[Any], got: Sequence[Contents]) -> None:
-    """Loads the objects into the list."""
-    count, problem = length_of(call, "object_list", object_list, True)
-    if problem.error is not None:
+def put_all(call: Call, object_list: list[Any], objects: list[Any]) -> None:
+    """Puts the objects into the list."""
+    if type(object_list) is list:
+        count, problem = len(object_list), None
+    else:
+        count, problem = length_of(call, "object_list", object_list, True)
+    if problem is not None and problem.error is not None:
         raise problem.error
     if count < call.size:
         raise IndexError(
             f"{call.where()}: a list of {count} is too short for the objects of "
             f"{call.size} ranks"
         )
-    for rank, (stream, buffers) in enumerate(got):
-        object_list[rank] = loaded(call, rank, stream, buffers)
+    for rank, item in enumerate(objects):
+        object_list[rank] = item
 
 
-def gather_message(call: Call, obj: Any, outputs: Any, is_root: bool) -> Message:
-    """Returns this rank's message for the root, or why it has none."""
+def gather_failure(call: Call, outputs: Any, is_root: bool) -> Message | None:
+    """Returns why this rank has no message for the root, if it has none."""
+    count = 0
     if outputs is not None:
         count, problem = length_of(call, "object_gather_list", outputs, is_root)
-        if problem.error is not None:
+        if problem is not None:
             return problem
-    has_list = outputs is not None and count > 0
-    if is_root == has_list:
-        return pack(call, obj)
+    if is_root == (count > 0):
+        return None
     return failure(
         ValueError(
             "Argument ``gather_list`` must be specified on destination rank."
@@ -262,11 +266,17 @@ def gather_object(
         ...     print(found)
         [{'rank': 0}, {'rank': 1}]
     """
-    call = begin(GATHER, "gather_object", group, (dst, group_dst), safe)
+    name = "gather_object"
+    call = _kept_call(name, group, dst, group_dst, safe) or begin(
+        GATHER, name, group, (dst, group_dst), safe
+    )
     if call is None:
         return
     is_root = call.rank == call.root
-    got = gathered(call, gather_message(call, obj, object_gather_list, is_root))
+    problem = None
+    if is_root or object_gather_list is not None:
+        problem = gather_failure(call, object_gather_list, is_root)
+    got = exchanged(call, obj, 1, problem)
     if object_gather_list is not None and is_root:
         put_all(call, object_gather_list, got)
 
@@ -305,53 +315,43 @@ def scatter_object_list(
         >>> own == [["even", "odd"][rank]]
         True
     """
-    call = begin(SCATTER, "scatter_object_list", group, (src, group_src), safe)
+    name = "scatter_object_list"
+    call = _kept_call(name, group, src, group_src, safe) or begin(
+        SCATTER, name, group, (src, group_src), safe
+    )
     if call is None:
         return
-    messages, problem = scatter_messages(
+    inputs, problem = scatter_inputs(
         call, scatter_object_output_list, scatter_object_input_list
     )
-    problem = call.refusal or problem
-    if call.rank == call.root:
-        messages = messages if problem.error is None else [problem] * call.size
-        block = blocks_to_scatter(call, messages)
-    else:
-        block = block_of(call, problem, 1)
-
-    def rest(call: Call, _: Message, headers: list[Header]) -> list[Contents]:
-        return scatter_rest(call, messages, headers)
-
-    ((stream, buffers),) = collected(call, problem, block, rest)
-    scatter_object_output_list[0] = loaded(call, call.root, stream, buffers)
+    (scatter_object_output_list[0],) = exchanged(call, inputs, 1, problem)
 
 
-def scatter_messages(
+def scatter_inputs(
     call: Call, outputs: Any, inputs: Sequence[Any] | None
-) -> tuple[list[Message], Message]:
-    """Returns a message for each rank, on the source; and the failure, if there is
+) -> tuple[tuple[Any, ...], Message | None]:
+    """Returns an object for each rank, on the source; and the failure, if there is
     one."""
     if not isinstance(outputs, list) or not outputs:
-        return [], failure(
+        return (), failure(
             ValueError(
                 "Expected argument scatter_object_output_list to be a list of size at "
                 "least 1."
             )
         )
     if call.rank != call.root:
-        return [], NOTHING
+        return (), None
     if inputs is None:
         text = "source rank must provide non-None scatter_object_input_list"
-        return [], failure(ValueError(text))
+        return (), failure(ValueError(text))
     count, problem = length_of(call, "scatter_object_input_list", inputs)
-    if problem.error is not None:
-        return [], problem
+    if problem is not None:
+        return (), problem
     if count != call.size:
-        return [], failure(
+        return (), failure(
             ValueError(
                 f"{call.where()}: the input list has {count} objects for {call.size} "
                 "ranks"
             )
         )
-    messages = [pack(call, item) for item in inputs]
-    failed = [message for message in messages if message.error is not None]
-    return ([], failed[0]) if failed else (messages, NOTHING)
+    return tuple(inputs), None

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .object_call import Call
 
 __all__ = [
-    "NOTHING",
     "SAFE",
     "Message",
     "empty",
@@ -39,7 +38,7 @@ __all__ = [
 
 # The least size of a part, which is a transfer of its own: smaller memory is cheaper to
 # copy into the stream.
-PART_LEAST = 64 << 10
+PART_LEAST = _C._OBJECT_PART_LEAST
 # malloc() itself keeps freed memory of smaller sizes.
 SPARE_LEAST = 1 << 20
 PROTOCOL = 5
@@ -69,9 +68,6 @@ class Failure(Message):
     __slots__ = ("error", "text")
 
 
-NOTHING = Message(b"", [])
-
-
 def failure(error: Exception, text: str = "") -> Message:
     """Returns the message of a rank that has nothing to send."""
     message = Failure(b"", [])
@@ -86,16 +82,16 @@ NO_LISTS = (dict, set, frozenset, str, bytes, bytearray)
 
 def length_of(
     call: Call, name: str, objects: Any, is_output: bool = False
-) -> tuple[int, Message]:
+) -> tuple[int, Message | None]:
     """Returns the length of argument `name`, or 0 and a failure if it is no list, or an
     output whose elements cannot be replaced."""
     if type(objects) is list:
-        return len(objects), NOTHING
+        return len(objects), None
     if not isinstance(objects, NO_LISTS) and (
         not is_output or hasattr(objects, "__setitem__")
     ):
         try:
-            return len(objects), NOTHING
+            return len(objects), None
         except TypeError:
             pass  # such as a generator
     kind = _name_of(objects)
@@ -104,14 +100,25 @@ def length_of(
     return 0, failure(error, text)
 
 
-def pack(call: Call, value: Any, is_list: bool = False) -> Message:
-    """Encodes `value`, and returns the message or the failure.  With `is_list`, `value`
-    is a list of objects, and the failure names one of them."""
+def pack(
+    call: Call,
+    value: Any,
+    stream: Any = None,
+    parts: Any = None,
+    error: Exception | None = None,
+) -> Message:
+    """Returns the message of `value`, or the failure.  The others are the outcome of
+    pickling it; `parts` ends with None if that has met read-only memory."""
     try:
-        stream, parts = (_encode if call.kind & SAFE else _pickle)(value)
+        if call.kind & SAFE:
+            stream, parts = _encode(value)
+        elif error is not None and parts and parts[-1] is None:
+            stream, parts = _pickle_thawed(value)
+        elif error is not None:
+            raise error
     except Exception as error:
         is_safe = call.kind & SAFE
-        text = str(error) if is_safe else _explain(value, is_list, error)
+        text = str(error) if is_safe else _explain(call, value, error)
         kind = TypeError if is_safe else type(error)
         if isinstance(error, MemoryError):
             kind, text = MemoryError, text or "there is not enough memory to encode it"
@@ -124,28 +131,6 @@ def pack(call: Call, value: Any, is_list: bool = False) -> Message:
         sizes = [part.nbytes for part in parts]
         stream = b"".join((stream, pack_numbers(f"<{len(sizes)}Q", *sizes)))
     return Message(stream, parts)
-
-
-def _pickle(value: Any) -> tuple[Any, list[Any]]:
-    parts: list[Any] = []
-
-    def keep(buffer: PickleBuffer) -> bool:
-        view = buffer.raw()
-        if view.readonly:
-            raise _Frozen
-        if view.nbytes < PART_LEAST:
-            return True
-        parts.append(view)
-        return False
-
-    try:
-        return dumps(value, PROTOCOL, buffer_callback=keep), parts
-    except _Frozen:
-        return _pickle_thawed(value)
-
-
-class _Frozen(Exception):
-    """Raised for a read-only array, whose pickle would load as a read-only array."""
 
 
 def _pickle_thawed(value: Any) -> tuple[Any, list[Any]]:
@@ -189,12 +174,13 @@ def _encode(value: Any) -> tuple[bytearray, list[Any]]:
     return stream, [memoryview(buffer) for buffer in buffers]
 
 
-def _explain(value: Any, is_list: bool, error: Exception) -> str:
-    """Returns which object cannot be pickled, and why."""
+def _explain(call: Call, value: Any, error: Exception) -> str:
+    """Returns which object cannot be pickled, and why.  `value` may be the list of
+    objects."""
     culprit = f"an object of type {_name_of(value)}"
-    for i, item in enumerate(value if is_list else []):
+    for i, item in enumerate(value if call.sends_list() else []):
         try:
-            _pickle(item)
+            dumps(item, PROTOCOL, buffer_callback=bool)
         except Exception:
             culprit = f"object {i}, of type {_name_of(item)},"
             break

@@ -15,30 +15,26 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from .. import _C
-from .._C import DistBackendError, ProcessGroup
+from .._C import DistBackendError, ProcessGroup, _kept_call
 from ..groups.dispatch import global_rank
 from .object_call import (
     FAILED,
-    FULL,
     MAGIC,
-    MESSAGE,
-    ROOM,
+    RECV,
+    SEND,
+    TAG,
     Call,
     Header,
     begin,
-    block_of,
     lengths_differ,
+    message_of,
     modes_differ,
 )
-from .object_collectives import NO_BUFFERS, loaded, moved
-from .object_message import length_of, memory_of, pack
-from .object_transfer import put, put_rest, take, take_rest
+from .object_collectives import loaded, moved
+from .object_message import length_of
+from .object_transfer import put_rest, take_rest
 
 __all__ = ["recv_object_list", "send_object_list"]
-
-# A tag that programs hardly use; with backend mpi they cannot use it at all.
-TAG = _C._OBJECT_TAG
 
 
 def send_object_list(
@@ -84,32 +80,21 @@ def send_object_list(
         ...     print(source, received)
         0 ['step', 3]
     """
-    call = begin(MESSAGE, "send_object_list", group, (dst, group_dst), safe)
+    name = "send_object_list"
+    call = _kept_call(name, group, dst, group_dst, safe) or begin(
+        SEND, name, group, (dst, group_dst), safe
+    )
     if call is None:
         return
     check_peer(call, "destination")
-    count, message = length_of(call, "object_list", object_list)
-    message = call.refusal or message
-    if message.error is None:
-        message = pack(call, list(object_list), True)
-    put(call, memory_of(block_of(call, message, count)), TAG)
+    count, problem = length_of(call, "object_list", object_list)
+    found = call.exchange(object_list, count, problem)
+    if type(found) is list:
+        return
+    message = message_of(found[0])
     if message.error is not None:
         raise message.error
-    if len(message.stream) > ROOM or message.parts:
-        moved(call, put_rest, message, TAG)
-
-
-def take_header(call: Call) -> Header:
-    """Receives the sender's header; bytes that a shorter one does not have are zero."""
-    memory = take(call, memory_of(bytearray(FULL)), call.root, TAG)
-    header = Header(memory.tobytes())
-    if header.magic != MAGIC:
-        raise DistBackendError(
-            f"{call.where()}: the message from rank {call.root} was written by another "
-            "version "
-            "of distlite"
-        )
-    return header
+    moved(call, put_rest, message, TAG)
 
 
 def check_peer(call: Call, end: str) -> None:
@@ -165,24 +150,43 @@ def recv_object_list(
         ...     print(source, received)
         0 ['step', 3]
     """
-    call = begin(MESSAGE, "recv_object_list", group, (src, group_src), safe)
+    name = "recv_object_list"
+    call = _kept_call(name, group, src, group_src, safe) or begin(
+        RECV, name, group, (src, group_src), safe
+    )
     if call is None:
         return -1
     check_peer(call, "source")
     length, problem = length_of(call, "object_list", object_list, True)
-    if problem.error is not None:
+    if problem is not None and problem.error is not None:
         raise problem.error
-    header = take_header(call)
+    found = call.exchange(None, length, None)
+    if type(found) is list:
+        (objects,) = found
+    else:
+        objects = take_objects(call, Header(found[1][0]), length)
+    for i, item in enumerate(objects):
+        object_list[i] = item
+    return global_rank(call.group, call.root)
+
+
+def take_objects(call: Call, header: Header, length: int) -> list[Any]:
+    """Returns what follows a header, or raises; bytes that a shorter one does not have
+    are zero."""
+    if header.magic != MAGIC:
+        raise DistBackendError(
+            f"{call.where()}: the message from rank {call.root} was written by another "
+            "version of distlite"
+        )
     if header.kind & FAILED:
         raise DistBackendError(f"{call.where()}: rank {call.root}: {header.text()}")
-    stream, buffers = header.stream(), NO_BUFFERS
+    stream, buffers = header.stream(), []
     if stream is None or header.parts:
         stream, buffers = moved(call, take_rest, header, call.root, TAG)
     if call.refusal or header.kind != call.kind or header.count != length:
         refuse_header(call, header, length)
-    for i, item in enumerate(loaded(call, call.root, stream, buffers)):
-        object_list[i] = item
-    return global_rank(call.group, call.root)
+    objects: list[Any] = loaded(call, call.root, stream, buffers)
+    return objects
 
 
 def refuse_header(call: Call, header: Header, length: int) -> NoReturn:

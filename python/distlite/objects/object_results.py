@@ -6,16 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .._C import ProcessGroup
+from .._C import ProcessGroup, _kept_call
 from ..groups.world import is_outside
 from .object_call import ALL_GATHER, GATHER, Call, begin
 from .object_collectives import (
     broadcast_object_list,
-    gathered,
-    loaded,
+    exchanged,
     scatter_object_list,
 )
-from .object_message import pack
 from .object_p2p import recv_object_list, send_object_list
 
 __all__ = [
@@ -52,7 +50,7 @@ def broadcast_object(
         >>> dist.functional.broadcast_object({"rate": 0.1} if rank == 0 else None)
         {'rate': 0.1}
     """
-    _require_member("broadcast_object", group)
+    _require_member("functional.broadcast_object", group)
     found = [obj]
     broadcast_object_list(found, src, group, group_src=group_src, safe=safe)
     return found[0]
@@ -75,9 +73,8 @@ def all_gather_object(
         >>> dist.functional.all_gather_object(f"worker {rank}")
         ['worker 0', 'worker 1']
     """
-    call = _begin(ALL_GATHER, "all_gather_object", group, None, safe)
-    got = gathered(call, pack(call, obj))
-    return [loaded(call, rank, *each) for rank, each in enumerate(got)]
+    call = _begin(ALL_GATHER, "functional.all_gather_object", group, None, None, safe)
+    return exchanged(call, obj)
 
 
 def gather_object(
@@ -106,11 +103,9 @@ def gather_object(
         ...     print(found)
         [{'rank': 0}, {'rank': 1}]
     """
-    call = _begin(GATHER, "gather_object", group, (dst, group_dst), safe)
-    got = gathered(call, pack(call, obj))
-    if call.rank != call.root:
-        return None
-    return [loaded(call, rank, *each) for rank, each in enumerate(got)]
+    call = _begin(GATHER, "functional.gather_object", group, dst, group_dst, safe)
+    got = exchanged(call, obj)
+    return got if call.rank == call.root else None
 
 
 def scatter_object(
@@ -139,7 +134,7 @@ def scatter_object(
         >>> dist.functional.scatter_object(shards) == ["even", "odd"][rank]
         True
     """
-    _require_member("scatter_object", group)
+    _require_member("functional.scatter_object", group)
     found: list[Any] = [None]
     scatter_object_list(found, objects, src, group, group_src=group_src, safe=safe)
     return found[0]
@@ -169,7 +164,7 @@ def send_object(
         ...     print(dist.functional.recv_object(src=0))
         {'step': 3}
     """
-    _require_member("send_object", group)
+    _require_member("functional.send_object", group)
     send_object_list([obj], dst, group, group_dst=group_dst, safe=safe)
 
 
@@ -198,7 +193,7 @@ def recv_object(
         ...     print(dist.functional.recv_object(src=0))
         {'step': 3}
     """
-    _require_member("recv_object", group)
+    _require_member("functional.recv_object", group)
     found: list[Any] = [None]
     recv_object_list(found, src, group, group_src=group_src, safe=safe)
     return found[0]
@@ -208,18 +203,22 @@ def _begin(
     op: int,
     name: str,
     group: ProcessGroup | None,
-    root: tuple[int | None, int | None] | None,
+    rank: int | None,
+    group_rank: int | None,
     safe: bool | None,
 ) -> Call:
-    _require_member(name, group)
-    call = begin(op, f"functional.{name}", group, root, safe)
-    assert call is not None
+    call: Call | None = _kept_call(name, group, rank, group_rank, safe)
+    if call is None:
+        _require_member(name, group)
+        root = None if op == ALL_GATHER else (rank, group_rank)
+        call = begin(op, name, group, root, safe)
+        assert call is not None
     return call
 
 
 def _require_member(name: str, group: ProcessGroup | None) -> None:
     if is_outside(group):
         raise ValueError(
-            f"functional.{name}: this process is not a member of the group, and would "
-            "have no result"
+            f"{name}: this process is not a member of the group, and would have no "
+            "result"
         )

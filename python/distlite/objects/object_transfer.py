@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import _C
 from .._C import all_gather, broadcast, recv, scatter_v, send
-from .object_call import FULL, ROOM, Call, Header, block_of
+from .object_call import ROOM, Call, Header
 from .object_message import Message, empty, memory_of, part_sizes
 
 # The stream and the parts of one rank.
@@ -24,7 +24,6 @@ Contents = tuple[Any, list[Any]]
 
 __all__ = [
     "all_gather_rest",
-    "blocks_to_scatter",
     "broadcast_rest",
     "gather_rest",
     "put",
@@ -139,27 +138,19 @@ def take_rest(call: Call, header: Header, rank: int, tag: int) -> Contents:
     ]
 
 
-def blocks_to_scatter(call: Call, messages: list[Message]) -> bytes:
-    """Returns the blocks that the source of a scatter sends."""
-    parts = 1 + max(len(message.parts) for message in messages)
-    if parts == 1 and all(len(message.stream) <= ROOM for message in messages):
-        parts = 0
-    blocks = [block_of(call, each, len(each.parts), parts) for each in messages]
-    return b"".join([block.ljust(FULL, b"\0") for block in blocks])
-
-
 def scatter_rest(
     call: Call, messages: list[Message], headers: list[Header]
 ) -> list[Contents]:
     """Returns the stream and the parts of this rank.  On the source, `messages` are
     those for all ranks."""
     header = headers[0]
+    is_source = call.rank == call.root
     if not header.parts:
         return [(header.stream(), [])]
 
     def deal(owns: list[Any], size: int) -> Any:
         output = empty(size)
-        inputs = [memory_of(own) for own in owns] if messages else None
+        inputs = [memory_of(own) for own in owns] if is_source else None
         scatter_v(output, inputs, group=call.group, group_src=call.root)
         return output
 
