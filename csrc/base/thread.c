@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/thread.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -9,7 +9,6 @@
 #define DISTLITE_NET_CONNECT_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/deadline.h"

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pg/group_state.h"
 #include "pg/window_part.h"
 #include "pg/window_state.h"
 #include "tensor/strided.h"

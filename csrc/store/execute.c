@@ -24,7 +24,7 @@ count_present(const dl_table *table, const dl_store_request *request, bool needs
     /* Key by key, since an array of decoded keys would be as large as the request. */
     while (dl_key_walk_next(&walk, &key, NULL)
            && (needs_value ? dl_table_get(table, key) != NULL
-                           : dl_table_check(table, &key, 1))) {
+                           : dl_table_has(table, key))) {
         present++;
     }
     return present;

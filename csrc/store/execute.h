@@ -7,7 +7,6 @@
 #ifndef DISTLITE_STORE_EXECUTE_H
 #define DISTLITE_STORE_EXECUTE_H
 
-#include "base/deadline.h"
 #include "store/request.h"
 #include "store/table.h"
 

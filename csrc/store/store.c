@@ -419,24 +419,6 @@ dl_store_get_if_set(dl_store *store, dl_bytes key, dl_buffer *value,
 }
 
 dl_status
-dl_store_list_keys(dl_store *store, dl_status (*visit)(void *, dl_bytes), void *context,
-                   dl_deadline deadline)
-{
-    const dl_store_request request = {.op = DL_OP_LIST_KEYS};
-    dl_buffer names = {0};
-    dl_store_reply reply = {.values = &names};
-    dl_bytes name;
-
-    dl_status status = dl_store_execute(store, &request, &reply, deadline);
-    dl_reader reader = dl_reader_of(dl_buffer_bytes(&names));
-    while (status == DL_OK && dl_take_bytes(&reader, SIZE_MAX, &name) == 1) {
-        status = visit(context, name);
-    }
-    dl_buffer_fini(&names);
-    return status;
-}
-
-dl_status
 dl_store_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
 {
     DL_TRY(dl_store_admit(store));

@@ -72,15 +72,11 @@ dl_table_get(const dl_table *table, dl_bytes key)
 }
 
 bool
-dl_table_check(const dl_table *table, const dl_bytes *keys, size_t count)
+dl_table_has(const dl_table *table, dl_bytes key)
 {
-    for (size_t i = 0; i < count; i++) {
-        const dl_table_entry *entry = dl_entry_find(table, keys[i]);
-        if (entry == NULL || !dl_entry_exists(entry)) {
-            return false;
-        }
-    }
-    return true;
+    const dl_table_entry *entry = dl_entry_find(table, key);
+
+    return entry != NULL && dl_entry_exists(entry);
 }
 
 int64_t

@@ -26,8 +26,8 @@ void dl_table_fini(dl_table *table);
  * reference to keep it. */
 dl_blob *dl_table_get(const dl_table *table, dl_bytes key);
 
-/* Returns whether all keys exist. */
-bool dl_table_check(const dl_table *table, const dl_bytes *keys, size_t count);
+/* Returns whether the key exists: with a value or a queue. */
+bool dl_table_has(const dl_table *table, dl_bytes key);
 
 /* Returns the number of keys with values. */
 int64_t dl_table_num_keys(const dl_table *table);

@@ -12,6 +12,7 @@
 #include "check.h"
 #include "ranks.h"
 #include "store/store.h"
+#include "store_calls.h"
 
 typedef struct suite_kind {
     dl_store *(*make)(void);   /* a new, empty store */

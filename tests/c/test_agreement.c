@@ -3,6 +3,7 @@
 #include "groups.h"
 #include "pg/group_state.h"
 #include "pg/record/recorder.h"
+#include "store_calls.h"
 
 static dl_store *store;
 

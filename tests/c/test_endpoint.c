@@ -4,6 +4,7 @@
 #include "pg/cpu/endpoint.h"
 #include "ranks.h"
 #include "store/hash_store.h"
+#include "store_calls.h"
 
 static dl_store *store;
 

@@ -9,6 +9,7 @@
 #include "ports.h"
 #include "ranks.h"
 #include "tcp_fixture.h"
+#include "store_calls.h"
 
 static dl_status
 try_client(uint16_t port, int64_t timeout, dl_store **store)

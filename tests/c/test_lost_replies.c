@@ -12,6 +12,7 @@
 #include "store/store.h"
 #include "store/tcp/connection.h"
 #include "tcp_fixture.h"
+#include "store_calls.h"
 
 /* Both servers take the same calls, in another order of events. */
 #define EACH_SERVER(libuv)                                             \

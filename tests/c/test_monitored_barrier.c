@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "groups.h"
+#include "store_calls.h"
 
 static dl_store *store;
 

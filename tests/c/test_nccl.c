@@ -13,6 +13,7 @@
 #include "pg/device/device_state.h"
 #include "pg/group_state.h"
 #include "pg/nccl/nccl_launch.h"
+#include "store_calls.h"
 
 static void
 add_up(int rank, int size, void *context)

@@ -8,6 +8,7 @@
 #include "pg/group_state.h"
 #include "pg/record/recorder.h"
 #include "pg/record/recording.h"
+#include "store_calls.h"
 
 static void
 run_detailed(int size, dl_rank_fn run)

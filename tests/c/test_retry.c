@@ -10,6 +10,7 @@
 #include "fakes/server.h"
 #include "ports.h"
 #include "store/tcp/tcp_store.h"
+#include "store_calls.h"
 
 #define KEY DL_LITERAL("k")
 

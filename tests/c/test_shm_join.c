@@ -11,6 +11,7 @@
 #include "ports.h"
 #include "ranks.h"
 #include "store/hash_store.h"
+#include "store_calls.h"
 
 static dl_store *store;
 

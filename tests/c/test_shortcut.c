@@ -16,6 +16,7 @@
 #include "ranks.h"
 #include "store/tcp/connection_pool.h"
 #include "tcp_fixture.h"
+#include "store_calls.h"
 
 #define STRANGER 65533
 

@@ -310,7 +310,7 @@ check_contents(void)
         CHECK(held == NULL
               || dl_bytes_equal(dl_blob_bytes(held), dl_bytes_of(expected.value[key])));
         CHECK_EQUAL(dl_table_queue_size(&table, name), expected.queue_size[key]);
-        CHECK(dl_table_check(&table, &name, 1) == model_has(key, DL_WAIT_KEYS));
+        CHECK(dl_table_has(&table, name) == model_has(key, DL_WAIT_KEYS));
         count += expected.has_value[key];
     }
     CHECK_EQUAL(dl_table_num_keys(&table), count);

@@ -11,6 +11,7 @@
 #include "store/hash_store.h"
 #include "store/prefix_store.h"
 #include "tcp_fixture.h"
+#include "store_calls.h"
 
 #define EACH_SERVER(libuv) for (int libuv = 0; libuv < 2; libuv++)
 

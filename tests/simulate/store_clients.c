@@ -6,6 +6,7 @@
 #include "history.h"
 #include "stage_store.h"
 #include "store/tcp/tcp_store.h"
+#include "store_calls.h"
 
 /* How long before its deadline a read that times out may have been answered: what an
  * answer can take. */

@@ -216,7 +216,7 @@ fail_absent(const round *self, dl_status status)
         snprintf(cause, sizeof cause, "\n Original exception: \n%.*s",
                  (int)sizeof cause - 32, dl_last_error()->text);
     }
-    dl_roll_call_list(&self->agreement->roll, self->words, true, &late);
+    dl_roll_call_list(&self->agreement->roll, self->words, &late);
     append_ranks(self, &ranks);
     return dl_fail(status,
                    "[Rank %d]: Ranks %s failed to pass monitoredBarrier in %" PRId64

@@ -18,12 +18,8 @@
 #ifndef DISTLITE_PG_AGREE_DEADLOCK_H
 #define DISTLITE_PG_AGREE_DEADLOCK_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/status.h"
 #include "pg/group.h"
-#include "pg/record/recording.h"
 
 /* Add a group to the detector once its ranks in the job are known, and remove it at the
  * end of its life.  Both may be called repeatedly. */

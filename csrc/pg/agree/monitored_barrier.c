@@ -131,7 +131,7 @@ describe_missing(const barrier *self, const dl_buffer *words, char text[REASON_S
     dl_rank_list missing;
     int first = 0;
 
-    dl_roll_call_list(&self->arrivals, words, true, &missing);
+    dl_roll_call_list(&self->arrivals, words, &missing);
     describe_gone(self, words, gone, sizeof gone);
     if (self->waits_for_all) {
         snprintf(text, REASON_SIZE,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/agree/own_waits.h"
 
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

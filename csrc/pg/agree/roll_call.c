@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/interrupt.h"
 #include "pg/record/blocked_threads.h"
@@ -169,12 +168,11 @@ dl_roll_call_delete(const dl_roll_call *self, uint64_t number)
 }
 
 void
-dl_roll_call_list(const dl_roll_call *self, const dl_buffer *words, bool is_absent,
-                  dl_rank_list *list)
+dl_roll_call_list(const dl_roll_call *self, const dl_buffer *words, dl_rank_list *list)
 {
     *list = (dl_rank_list){.count = 0};
     for (int rank = 0; rank < self->size; rank++) {
-        if ((words[rank].size == 0) == is_absent) {
+        if (words[rank].size == 0) {
             dl_rank_list_add(list, rank);
         }
     }

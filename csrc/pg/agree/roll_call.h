@@ -41,8 +41,8 @@ dl_status dl_roll_call_wait(const dl_roll_call *self, uint64_t number, dl_buffer
 /* Deletes this rank's words, once nobody can need them. */
 void dl_roll_call_delete(const dl_roll_call *self, uint64_t number);
 
-/* Lists the ranks whose words are empty (`is_absent`), or those whose words are not. */
-void dl_roll_call_list(const dl_roll_call *self, const dl_buffer *words, bool is_absent,
+/* Lists the ranks whose words are empty. */
+void dl_roll_call_list(const dl_roll_call *self, const dl_buffer *words,
                        dl_rank_list *list);
 
 #endif

@@ -6,8 +6,6 @@
 #ifndef DISTLITE_PG_AGREE_WAIT_EXCHANGE_H
 #define DISTLITE_PG_AGREE_WAIT_EXCHANGE_H
 
-#include "base/deadline.h"
-#include "pg/agree/wait_words.h"
 #include "pg/record/wait_graph.h"
 #include "store/store.h"
 

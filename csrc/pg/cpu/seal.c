@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/seal.h"
 
-#include <string.h>
-
 #include "base/reader.h"
 
 /* "dlseal" and, in the last byte, a version: no other record begins with it. */

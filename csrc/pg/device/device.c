@@ -9,7 +9,6 @@
 #include "base/environment.h"
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "base/thread.h"
 #include "pg/agree/agreement.h"
 #include "pg/backend_table.h"
 #include "pg/device/cuda_table.h"

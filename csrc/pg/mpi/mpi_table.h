@@ -10,7 +10,6 @@
 #ifndef DISTLITE_PG_MPI_MPI_TABLE_H
 #define DISTLITE_PG_MPI_MPI_TABLE_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "base/library.h"

@@ -7,7 +7,6 @@
 #ifndef DISTLITE_PG_NCCL_NCCL_TABLE_H
 #define DISTLITE_PG_NCCL_NCCL_TABLE_H
 
-#include <limits.h>
 #include <stddef.h>
 
 #include "base/library.h"

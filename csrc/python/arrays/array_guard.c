@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/arrays/array_guard.h"
 
-#include <stdlib.h>
-
 #include "python/arrays/dlpack.h"
 #include "python/arrays/pack.h"
 

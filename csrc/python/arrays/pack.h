@@ -6,7 +6,6 @@
 #define DISTLITE_PYTHON_ARRAYS_PACK_H
 
 #include "python/arrays/array_guard.h"
-#include "python/arrays/tensor_arg.h"
 
 /* Returns true if `object` is a pack, and stores its view, which is valid as long as
  * the pack. */

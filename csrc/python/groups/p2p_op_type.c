@@ -5,7 +5,6 @@
 
 #include "python/arrays/tensor_arg.h"
 #include "python/groups/default_group.h"
-#include "python/groups/group_type.h"
 #include "python/module/arguments.h"
 #include "python/module/parts.h"
 

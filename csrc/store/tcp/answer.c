@@ -337,7 +337,7 @@ need_names(const dl_table *table, const dl_store_request *request)
     dl_bytes key;
 
     while (dl_key_walk_next(&walk, &key, NULL)) {
-        if (!dl_table_check(table, &key, 1)) {
+        if (!dl_table_has(table, key)) {
             return dl_store_fail_absent(key);
         }
     }

@@ -6,7 +6,6 @@
 #ifndef DISTLITE_STORE_TCP_JOURNAL_FILE_H
 #define DISTLITE_STORE_TCP_JOURNAL_FILE_H
 
-#include "base/bytes.h"
 #include "base/status.h"
 #include "store/journal_format.h"
 

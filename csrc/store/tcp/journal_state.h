@@ -4,7 +4,6 @@
 #ifndef DISTLITE_STORE_TCP_JOURNAL_STATE_H
 #define DISTLITE_STORE_TCP_JOURNAL_STATE_H
 
-#include "store/table.h"
 #include "store/tcp/replies.h"
 
 typedef struct dl_journal_state {

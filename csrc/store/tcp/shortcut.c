@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/tcp/shortcut.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/environment.h"

@@ -2,7 +2,6 @@
 #include "pg/cpu/algorithms/exchange_plan.h"
 
 #include "pg/cpu/algorithms/exchange_sizes.h"
-#include "pg/cpu/algorithms/limits.h"
 #include "pg/cpu/algorithms/pipeline.h"
 
 /* Alignment of blocks: in slots they begin at a cache line; in eager data, which has

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/algorithms/algorithms.h"
 #include "pg/cpu/algorithms/hosts.h"
-#include "pg/cpu/algorithms/limits.h"
 #include "tensor/strided.h"
 
 /* An all_gather; `row` has the blocks of the other hosts, contiguous, host after

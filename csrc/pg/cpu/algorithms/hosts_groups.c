@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/algorithms/hosts.h"
 
-#include "pg/cpu/algorithms/limits.h"
-
 /* Small exchanges of many hosts.  Each hosts->group consecutive hosts are a group, whose
  * first host is its head:
  *

@@ -4,10 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/thread.h"
-#include "net/socket.h"
 
 /* Connections that are made at a time: the number of descriptors of a process is
  * limited. */

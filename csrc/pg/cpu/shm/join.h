@@ -20,7 +20,6 @@
 #ifndef DISTLITE_PG_CPU_SHM_JOIN_H
 #define DISTLITE_PG_CPU_SHM_JOIN_H
 
-#include "pg/cpu/cores.h"
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/shm/arena.h"
 

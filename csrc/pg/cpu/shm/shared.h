@@ -11,8 +11,6 @@
 #ifndef DISTLITE_PG_CPU_SHM_SHARED_H
 #define DISTLITE_PG_CPU_SHM_SHARED_H
 
-#include <stdbool.h>
-
 #include "pg/cpu/shm/arena.h"
 #include "pg/region.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/window/window_client.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <string.h>
