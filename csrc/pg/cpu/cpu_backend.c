@@ -533,6 +533,12 @@ memory_of(const dl_cpu_backend *self, const dl_backend_options *options)
                : &self->loan.segment;
 }
 
+void
+dl_cpu_backend_refuse(const dl_backend_options *options)
+{
+    dl_cpu_refuse(options, NULL, &(dl_segment){0});
+}
+
 dl_status
 dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
                    dl_backend **backend)

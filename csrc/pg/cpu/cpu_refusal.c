@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "pg/cpu/cpu_backend.h"
 #include "pg/cpu/cpu_members.h"
 #include "pg/cpu/health/notices.h"
 #include "pg/cpu/join_fault.h"
@@ -120,10 +119,4 @@ dl_cpu_refuse(const dl_backend_options *options, dl_roster *roster,
                      roster == NULL ? (dl_roster *)(void *)options->origin : roster,
                      segment);
     }
-}
-
-void
-dl_cpu_backend_refuse(const dl_backend_options *options)
-{
-    dl_cpu_refuse(options, NULL, &(dl_segment){0});
 }

@@ -1,5 +1,8 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/groups/group_join.h"
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Meeting the other members of a group: the arguments of ProcessGroup with a backend, and
+ * a failure to make the group that the others are told. */
+#include "python/groups/group_type.h"
 
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"

@@ -4,7 +4,6 @@
 #include <structmember.h>
 
 #include "pg/device/device.h"
-#include "python/groups/group_join.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"

@@ -13,6 +13,9 @@
 #include "python/module/arguments.h"
 #include "python/module/state.h"
 
+/* torch's default timeout, 30 minutes. */
+#define DLPY_GROUP_TIMEOUT (1800 * DL_SECOND)
+
 typedef struct dlpy_group {
     PyObject_HEAD dl_group *group; /* set by tp_new; replaced in custom groups, and in
                                       those that are reconfigured */
@@ -87,5 +90,11 @@ dlpy_group_batch(PyObject *self)
 
     return batch != NULL && dl_device_is_batching(dlpy_group_core(self)) ? batch : NULL;
 }
+
+/* Parses the arguments of ProcessGroup and meets the other ranks (group_join.c).  Blocks
+ * with the GIL released.  Returns -1 with an exception set on failure; `self` is then
+ * partly initialised and must be freed. */
+int dlpy_group_join(dlpy_state *state, PyObject *args, PyObject *keywords,
+                    dlpy_group *self);
 
 #endif
