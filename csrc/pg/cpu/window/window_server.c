@@ -43,12 +43,15 @@ event_new(int *event)
     return DL_OK;
 }
 
+/* Without an event, -1, there is no thread to wake. */
 static void
 signal_event(int event)
 {
     uint64_t one = 1;
 
-    (void)!write(event, &one, sizeof one);
+    if (event >= 0) {
+        (void)!write(event, &one, sizeof one);
+    }
 }
 
 /* Waits until the connection can move bytes.  Fails, without a text, once the window or
