@@ -319,15 +319,10 @@ run_server(void *context)
     return NULL;
 }
 
-/* Before the first window there is no bell. */
 static void
 ring_bell(void *context)
 {
-    int bell = atomic_load(&((dl_window_server *)context)->bell);
-
-    if (bell >= 0) {
-        signal_event(bell);
-    }
+    signal_event(atomic_load(&((dl_window_server *)context)->bell));
 }
 
 dl_window_server *
