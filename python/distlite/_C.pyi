@@ -2039,11 +2039,11 @@ class _ObjectCall:
         ranks, or the root's, or in a gather this rank's own."""
 
     def keep(
-        self, name: str, group: Any, rank: Any, group_rank: Any, safe: Any, /
+        self, name: str, group: Any, rank: Any, group_rank: Any, safe: Any
     ) -> None:
         """Lets the group keep the description for calls with these arguments."""
 
-def _kept_call(name: str, group: Any, rank: Any, group_rank: Any, safe: Any, /) -> Any:
+def _kept_call(name: str, group: Any, rank: Any, group_rank: Any, safe: Any) -> Any:
     """Returns the description that the group keeps, or None."""
 
 def _forget_calls(group: ProcessGroup, /) -> None:

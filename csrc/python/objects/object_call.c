@@ -530,7 +530,9 @@ exchange_objects(PyObject *object, PyTypeObject *type, PyObject *const *args,
     self.state = dlpy_state_of_class(type);
     Py_ssize_t length = count == 3 ? PyLong_AsSsize_t(args[1]) : -1;
     if (count != 3 || (length == -1 && PyErr_Occurred())) {
-        return count == 3 ? NULL : PyErr_Format(PyExc_TypeError, "three arguments");
+        return count == 3
+                   ? NULL
+                   : PyErr_Format(PyExc_TypeError, "exchange() takes three arguments");
     }
     if (check_call(self.state, call) < 0 || find_pickle(self.state) < 0) {
         return NULL;
@@ -629,12 +631,24 @@ find_kept(PyObject *all, const wanted *wanted)
     return NULL;
 }
 
-/* Reads the arguments (name, group, rank, group_rank, safe).  Returns a new reference
- * to the group; NULL, without an exception, if descriptions of such a call are not
- * kept. */
+/* The parameters of a call by which a description is kept and found. */
+#define WANTED                                        \
+    5,                                                \
+    {                                                 \
+        "name", "group", "rank", "group_rank", "safe" \
+    }
+
+/* Reads these.  Returns a new reference to the group; NULL with an exception if they are
+ * not these, and without one if descriptions of such a call are not kept. */
 static PyObject *
-read_wanted(dlpy_state *state, PyObject *const *args, wanted *wanted)
+read_wanted(dlpy_state *state, const dlpy_signature *signature, dlpy_call call,
+            wanted *wanted)
 {
+    PyObject *args[5];
+
+    if (dlpy_take_arguments(signature, call, args) < 0) {
+        return NULL;
+    }
     PyObject *world = dlpy_default_group(state);
     PyObject *group = args[1] == Py_None ? world : args[1];
 
@@ -651,15 +665,17 @@ read_wanted(dlpy_state *state, PyObject *const *args, wanted *wanted)
 }
 
 static PyObject *
-kept_call(PyObject *module, PyObject *const *args, Py_ssize_t count)
+kept_call(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
+    static const dlpy_signature signature = {"_kept_call", WANTED};
     PyObject *found = NULL;
     wanted wanted;
+    PyObject *group = read_wanted(dlpy_state_of_module(module), &signature,
+                                  (dlpy_call){args, count, keywords}, &wanted);
 
-    if (count != 5) {
-        return PyErr_Format(PyExc_TypeError, "five arguments");
+    if (PyErr_Occurred()) {
+        return NULL;
     }
-    PyObject *group = read_wanted(dlpy_state_of_module(module), args, &wanted);
     PyObject *all = group == NULL ? NULL : dlpy_group_object_calls(group);
     if (all != NULL) {
         found = find_kept(all, &wanted);
@@ -672,17 +688,16 @@ kept_call(PyObject *module, PyObject *const *args, Py_ssize_t count)
 /* The method keep(), with the arguments of _kept_call(). */
 static PyObject *
 keep_call(PyObject *object, PyTypeObject *type, PyObject *const *args, Py_ssize_t count,
-          PyObject *Py_UNUSED(keywords))
+          PyObject *keywords)
 {
+    static const dlpy_signature signature = {"keep", WANTED};
     object_call *self = (object_call *)object;
     wanted wanted;
+    PyObject *group = read_wanted(dlpy_state_of_class(type), &signature,
+                                  (dlpy_call){args, count, keywords}, &wanted);
 
-    if (count != 5) {
-        return PyErr_Format(PyExc_TypeError, "five arguments");
-    }
-    PyObject *group = read_wanted(dlpy_state_of_class(type), args, &wanted);
     if (group == NULL) {
-        Py_RETURN_NONE;
+        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     }
     self->ranks[0] = wanted.ranks[0];
     self->ranks[1] = wanted.ranks[1];
@@ -754,8 +769,7 @@ static PyType_Spec call_spec = {
 };
 
 static PyMethodDef functions[] = {
-    {"_kept_call", (PyCFunction)(void (*)(void))kept_call, METH_FASTCALL,
-     DLPY_DOC__KEPT_CALL},
+    DLPY_FUNCTION("_kept_call", kept_call, DLPY_DOC__KEPT_CALL),
     {"_forget_calls", forget_calls, METH_O, DLPY_DOC__FORGET_CALLS},
     {0},
 };
