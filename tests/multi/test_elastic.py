@@ -69,7 +69,8 @@ def test_members_that_are_killed(served):
     # One member writes the table of all, after each of the kills if they lie far apart.
     said = "".join(each.output for each in outcomes)
     assert 1 <= said.count("saw an operation fail") <= 2
-    assert ", 4 of 4 ranks: " in said
+    # Members that have begun the next epoch already have new numbers in it.
+    assert ", 4 of 4 ranks" in said
 
 
 def test_newcomers_get_the_state_of_the_members(served):

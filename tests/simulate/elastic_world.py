@@ -380,6 +380,9 @@ class World:
             is_whole = [step for step, _ in each.steps] == list(range(1, STEPS + 1))
             if each.end == "finished" and not is_whole:
                 raise Wrong(f"process {each.number} has finished with {each.steps}")
+        slow = {"stop", "outage", "replacement"} & {fault[0] for fault in self.faults}
+        if not slow and any(each.end == "evicted" for each in self.processes):
+            raise Wrong("who was never late is evicted")
         is_hopeless = self.is_replaced and any(f[0] in GONE for f in self.faults)
         has_finished = any(each.end == "finished" for each in self.processes)
         if not has_finished and not is_hopeless:

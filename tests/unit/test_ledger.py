@@ -158,3 +158,28 @@ def test_a_proposal_does_not_come_into_another_store():
     turn = _Turn(ledger, Arrival(NAME), raw, Record(identity="old"))
     turn.go(0.01)
     assert not store.check(["elastic/world/epoch"])
+
+
+def test_a_member_that_counts_as_a_source_without_the_result_ends_the_epoch():
+    """The others had read what it said before it dropped the result."""
+    member = distlite.elastic.join(distlite.HashStore(), "world", min_size=1)
+    member._begun = 3
+    first = Record(2, "x", [member.id], [0], ready=[member.id], done=3)
+    second = Record(3, "x", [member.id], [0], done=3)
+    said, ended = [], []
+
+    def decide(arrival: Arrival, deadline: float) -> Record:
+        said.append(arrival.dropped)
+        return [first, second][len(said) - 1]
+
+    with (
+        mock.patch.object(member._ledger, "decide", decide),
+        mock.patch.object(member, "_enter", lambda record, deadline: record.epoch),
+        mock.patch.object(member, "_end", ended.append),
+    ):
+        assert member.next() == 3
+    assert said == [3, 3]
+    assert ended[-1] == "a member has no result of step 3 any more"
+    assert member.done == 3 and member._begun is None
+    member._view = None
+    member.leave()

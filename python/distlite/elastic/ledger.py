@@ -323,8 +323,10 @@ class _Turn:
         arrivals = self._arrivals()
         proposal = self._proposal(arrivals)
         if proposal is not None:
-            self.store.compare_set("epoch", self.key[0], json.dumps(asdict(proposal)))
-            self.store.set(f"decided/{self.base}", "")
+            before, new = self.key[0], json.dumps(asdict(proposal))
+            # Without effect where the store has been emptied meanwhile.
+            if self.store.compare_set("epoch", before, new).decode() != before:
+                self.store.set(f"decided/{self.base}", "")
             return
         self.is_called = self.is_called or self.store.check([f"called/{self.base}"])
         # Who arrives last decides; all looks together are as many in any world.

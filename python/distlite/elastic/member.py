@@ -284,17 +284,22 @@ class Member:
         while True:
             arrival = replace(self._arrival(), dropped=dropped)
             record = self._ledger.decide(arrival, deadline)
-            if arrival.lacks(record.done) and self.id in record.ready:
-                continue  # was decided by what it said before it dropped the result
             try:
-                self._view = self._enter(record, deadline)
+                view = self._enter(record, deadline)
             except (DistBackendError, DistStoreError) as error:
                 self._end(_quote(error))
                 if time.monotonic() >= deadline:
-                    raise
-            else:
-                self._done, self._begun = record.done, None
-                return self._view
+                    raise DistStoreError(
+                        f"epoch {record.epoch} of {self._ledger.name} did not begin in "
+                        f"time: {_quote(error)}"
+                    ) from error
+                continue
+            if arrival.lacks(record.done) and self.id in record.ready:
+                # That was decided by what it said before it dropped the result.
+                self._end(f"a member has no result of step {dropped} any more")
+                continue
+            self._view, self._done, self._begun = view, record.done, None
+            return view
 
     @contextmanager
     def step(self, number: int) -> Iterator[View]:
@@ -499,7 +504,8 @@ class Member:
     def _enter(self, record: Record, deadline: float) -> View:
         """Makes the group of an epoch, with all of its members."""
         self._show(record)
-        patience = min(deadline - time.monotonic(), PATIENCE + self._rules.settle)
+        left = max(0.001, deadline - time.monotonic())
+        patience = min(left, PATIENCE + self._rules.settle)
         until = time.monotonic() + patience
         keys = PrefixStore(f"group/{record.epoch}", self._ledger.store)
         place, size = record.members.index(self.id), len(record.members)
