@@ -238,6 +238,32 @@ CHECK_CASE(a_failed_allocation_leaves_the_contact_before)
     dl_contacts_fini(&contacts);
 }
 
+CHECK_CASE(a_contact_is_found_where_it_has_moved)
+{
+    dl_contacts contacts;
+    dl_contact contact = contact_of(0, "left");
+    char long_name[100] = "";
+    long number = 0;
+    dl_way way;
+
+    memset(long_name, 'n', sizeof long_name - 1);
+    do {
+        dl_peer peer = {.pid = 5, .host = "a.host"};
+        contact.problem[0] = '\0';
+        CHECK_OK(dl_contacts_init(&contacts, 0, 1));
+        CHECK_OK(dl_contacts_put(&contacts, 0, &peer, &contact, &peer));
+        memset(contact.problem, 'x', sizeof contact.problem - 1);
+        peer.host = long_name;
+        dl_check_fail_allocation_at(++number);
+        (void)dl_contacts_put(&contacts, 0, &peer, &contact, &peer);
+        dl_contacts_find_way(&contacts, 0, &way);
+        CHECK_EQUAL(way.count, 1);
+        CHECK(dl_address_equal(&way.addresses[0], &contact.way.addresses[0]));
+        dl_contacts_fini(&contacts);
+    } while (dl_check_allocation_failed());
+    CHECK(number > 5);
+}
+
 CHECK_CASE(the_ranks_of_a_host_have_one_name)
 {
     dl_contacts contacts;

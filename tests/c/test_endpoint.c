@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <sys/resource.h>
+
 #include "fakes/other_ranks.h"
 #include "net/socket.h"
 #include "pg/cpu/endpoint.h"
+#include "pg/cpu/invite.h"
 #include "ranks.h"
 #include "store/hash_store.h"
 #include "store_calls.h"
@@ -75,7 +78,7 @@ share_table(int rank, int size, void *unused)
     CHECK(endpoint.contacts.shared.memory != NULL);
     CHECK_EQUAL(endpoint.contacts.table.size, 0);
     CHECK_EQUAL(endpoint.table >= 0, rank == 0);
-    CHECK_EQUAL(endpoint.connections[0] >= 0, rank > 0);
+    CHECK_EQUAL(endpoint.invited >= 0, rank > 0);
     CHECK_OK(dl_store_barrier(store, DL_LITERAL("read"), size,
                               dl_deadline_after(5 * DL_SECOND)));
     dl_endpoint_fini(&endpoint);
@@ -413,6 +416,67 @@ CHECK_CASE(many_without_links_find_what_few_find)
     CHECK_STATUS(open_with_others(&endpoint, 1, 12), DL_NETWORK);
     CHECK_CONTAINS(dl_last_error()->text, "the ranks are on different hosts");
     dl_store_unref(store);
+}
+
+/* This rank has made the table when it waits for room in the other one's socket. */
+CHECK_CASE(a_leader_that_is_late_names_a_rank_of_its_table)
+{
+    const dl_parcel call = {.bytes = {.data = (uint8_t *)"call", .size = 4}};
+    dl_endpoint endpoint;
+    dl_buffer record = {0};
+    dl_contact contact;
+    dl_peer peer;
+    int fd;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    unsetenv(DL_HOST_HINT_VARIABLE);
+    for (int rank = 1; rank < 12; rank++) {
+        publish_other(rank, NULL, "", 0);
+    }
+    CHECK_OK(dl_store_get(store, DL_LITERAL("cpu/1"), &record,
+                          dl_deadline_after(DL_SECOND)));
+    CHECK_OK(dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact));
+    dl_buffer_fini(&record);
+    while (dl_local_call(contact.socket, contact.way.token, &call, dl_deadline_after(0),
+                         &fd)
+           == DL_OK) {
+        close(fd);
+    }
+    CHECK_STATUS(open_with_others(&endpoint, 0, 12), DL_TIMEOUT);
+    CHECK_CONTAINS(dl_last_error()->text, "waiting for rank 1 (pid 71 on host other)");
+    dl_store_unref(store);
+}
+
+CHECK_CASE(an_invitation_without_room_for_its_table_is_an_error)
+{
+    int connections[2] = {-1, -1};
+    dl_endpoint leader = {.size = 2, .connections = connections, .table = dup(0)};
+    dl_endpoint member = {.rank = 1, .token = {5}};
+    dl_contact contact = {.way.token = {5}};
+    dl_peer peer = {.pid = 7, .host = "h"};
+    struct rlimit limit;
+    int fd;
+    int table;
+
+    CHECK_OK(dl_local_listen(contact.way.token, contact.socket, &member.listener));
+    CHECK_OK(dl_contacts_init(&leader.contacts, 0, 2));
+    CHECK_OK(dl_contacts_put(&leader.contacts, 1, &peer, &contact, &peer));
+    CHECK_OK(dl_invite_rank(&leader, "g", 1, dl_deadline_after(DL_SECOND)));
+    int next = dup(0);
+    close(next);
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    limit.rlim_cur = (rlim_t)next + 1;
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK_STATUS(dl_invite_await(&member, "g", 1, dl_deadline_after(0), &fd, &table),
+                 DL_NETWORK);
+    CHECK_CONTAINS(dl_last_error()->text, "limit of open files");
+    CHECK_EQUAL(fd, next);
+    CHECK_EQUAL(table, -1);
+    dl_socket_close(fd);
+    dl_socket_close(member.listener);
+    dl_socket_close(leader.table);
+    dl_socket_close(connections[1]);
+    dl_contacts_fini(&leader.contacts);
 }
 
 static void

@@ -39,6 +39,13 @@ def test_ranks_with_scoped_sockets_use_tcp_where_they_must(ranks, is_split):
     check(rank_outcomes(run, 4, env=LOOPBACK, ranks=ranks), is_split)
 
 
+def test_ranks_that_a_leader_does_not_reach_find_another_one():
+    """More than eight, so that the table of all ranks comes from a leader."""
+    if reach_ranks.landlock_version() < 6:
+        pytest.skip("this kernel has no scoped sockets (Landlock 6, Linux 6.12)")
+    check(rank_outcomes(reach_ranks.scoped, 12, env=LOOPBACK, ranks=(0,)), True)
+
+
 @pytest.mark.parametrize(("ranks", "is_split"), [((5, 13), False), ((4, 18), True)])
 def test_many_leaders_tell_all_whether_there_is_anything_to_read(ranks, is_split):
     if reach_ranks.landlock_version() < 6:

@@ -179,9 +179,10 @@ dl_contacts_put(dl_contacts *contacts, int rank, const dl_peer *peer,
     if (entry.has_problem) {
         dl_put_bytes(tails, dl_bytes_of(contact->problem));
     }
+    /* They may have moved, even if there is no room for the rest. */
+    contacts->tails = dl_buffer_bytes(tails);
     DL_TRY(dl_buffer_check(tails));
     contacts->own_entries[rank] = entry;
-    contacts->tails = dl_buffer_bytes(tails);
     *kept = (dl_peer){.pid = peer->pid, .host = name->text};
     return DL_OK;
 }

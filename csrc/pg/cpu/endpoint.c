@@ -448,6 +448,7 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
         .size = options->size,
         .group_name = options->group_name,
         .listener = -1,
+        .invited = -1,
         .table = -1,
         .peers = calloc(count, sizeof *endpoint->peers),
         .processes = calloc(count, sizeof *endpoint->processes),
@@ -504,6 +505,8 @@ dl_endpoint_open_local(const dl_endpoint *endpoint, dl_endpoint *local)
         .rank = layout->local_rank_of[endpoint->rank],
         .size = count,
         .listener = endpoint->listener,
+        .invited = endpoint->invited,
+        .table = -1,
         .peers = calloc((size_t)count, sizeof *local->peers),
         .processes = calloc((size_t)count, sizeof *local->processes),
         .names = dl_layout_ranks(layout, layout->host),
@@ -530,7 +533,7 @@ dl_endpoint_drop_local(dl_endpoint *local)
     free(local->peers);
     free(local->processes);
     free(local->connections);
-    *local = (dl_endpoint){.listener = -1};
+    *local = (dl_endpoint){.listener = -1, .invited = -1, .table = -1};
 }
 
 void
@@ -538,6 +541,8 @@ dl_endpoint_close_local(dl_endpoint *endpoint)
 {
     dl_socket_close(endpoint->listener);
     endpoint->listener = -1;
+    dl_socket_close(endpoint->invited);
+    endpoint->invited = -1;
     dl_socket_close(endpoint->table);
     endpoint->table = -1;
     dl_traffic_fini(&endpoint->traffic);
@@ -565,7 +570,7 @@ dl_endpoint_fini(dl_endpoint *endpoint)
     free(endpoint->peers);
     dl_contacts_fini(&endpoint->contacts);
     dl_buffer_fini(&endpoint->record);
-    *endpoint = (dl_endpoint){.listener = -1, .table = -1};
+    *endpoint = (dl_endpoint){.listener = -1, .invited = -1, .table = -1};
 }
 
 void

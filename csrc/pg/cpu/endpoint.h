@@ -59,9 +59,9 @@ typedef struct dl_endpoint {
     dl_tls *tls;       /* for the links; a reference, or NULL */
     bool has_counters; /* the store adds; known once the records have been gathered */
     /* By rank: on a leader, the connections to the ranks of its host that it has
-     * reached, over which the invitation to the join was sent; on a member, that to its
-     * leader, if it came with a table; else -1. */
+     * reached, over which the invitation to the join was sent; else -1. */
     int *connections;
+    int invited; /* on a member, that to the leader, if it has called already; else -1 */
     int table; /* on a leader, the file of the table, for the members; -1: there is none */
     /* Which ranks of one machine cannot connect to each other's Unix sockets, and why;
      * empty if all can. */

@@ -231,8 +231,11 @@ fail_late(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
         (void)dl_rethrow(&error);
         return fail_not_joined(endpoint, store, deadline);
     }
-    (void)read_records(endpoint, store, &late, 1, NULL,
-                       dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
+    if (endpoint->contacts.own_entries != NULL) {
+        /* There is no table yet, which has the rank's name as well. */
+        (void)read_records(endpoint, store, &late, 1, NULL,
+                           dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
+    }
     dl_endpoint_describe(endpoint, late, peer);
     return dl_fail(DL_TIMEOUT, "joining timed out after %" PRId64 "ms: waiting for %s",
                    deadline.limit / DL_MILLISECOND, peer);
@@ -299,18 +302,6 @@ break_gather(dl_endpoint *endpoint, dl_store *store, const dl_gather *gather)
     (void)dl_rethrow(&error);
 }
 
-/* Takes the table out of a file that came with the invitation. */
-static dl_status
-map_table(dl_endpoint *endpoint, int file)
-{
-    dl_status status = file < 0
-                           ? dl_fail(DL_PROTOCOL, "an invitation came without a table")
-                           : dl_contacts_map(&endpoint->contacts, file);
-
-    dl_socket_close(file);
-    return status;
-}
-
 /* Fails if the leader, which this rank has seen, has ended.  Otherwise sets whether it has
  * left its list of the ranks that it does not reach, which it does once it has invited
  * the others. */
@@ -338,7 +329,8 @@ check_leader(dl_endpoint *endpoint, dl_store *store, int leader, bool *has_list)
 }
 
 /* Waits for the leader of this host, and maps its table.  Reads all records instead if one
- * of the two does not reach the other. */
+ * of the two does not reach the other; another rank that the leader does not reach either
+ * may have become this one's leader meanwhile, and has no table. */
 static dl_status
 await_table(dl_endpoint *endpoint, dl_store *store, int leader, dl_deadline deadline)
 {
@@ -354,14 +346,18 @@ await_table(dl_endpoint *endpoint, dl_store *store, int leader, dl_deadline dead
     }
     for (;;) {
         bool was_listed = has_list;
-        dl_status status =
-            dl_invite_await(endpoint, endpoint->group_name, endpoint->rank,
-                            dl_deadline_earlier(deadline, slice),
-                            &endpoint->connections[leader], &file);
-        if (status != DL_TIMEOUT) {
-            return status == DL_OK ? map_table(endpoint, file) : status;
+        dl_status status = dl_invite_await(
+            endpoint, endpoint->group_name, endpoint->rank,
+            dl_deadline_earlier(deadline, slice), &endpoint->invited, &file);
+        if (status == DL_OK && file >= 0) {
+            status = dl_contacts_map(&endpoint->contacts, file);
+            dl_socket_close(file);
+            return status;
         }
-        if (was_listed) {
+        if (status != DL_OK && status != DL_TIMEOUT) {
+            return status;
+        }
+        if (status == DL_OK || was_listed) {
             return read_all_records(endpoint, store, NULL, deadline);
         }
         DL_TRY(check_leader(endpoint, store, leader, &has_list));
@@ -440,34 +436,29 @@ put_leader(const dl_endpoint *endpoint, int leader, dl_buffer *buffer)
     dl_buffer_fini(&record);
 }
 
-/* Sends the ranks below this one what take_from_above() reads. */
+/* Sends the ranks below this one what take_from_above() reads; `leaders` has room for what
+ * is sent. */
 static dl_status
-send_below(dl_endpoint *endpoint, dl_gather *gather)
+send_below(dl_endpoint *endpoint, dl_gather *gather, dl_buffer *leaders)
 {
     dl_bytes down[DL_GATHER_NEIGHBOURS];
-    dl_buffer leaders[DL_GATHER_NEIGHBOURS] = {0};
-    dl_status status = DL_OK;
 
     for (int i = 0; i < gather->neighbour_count; i++) {
         int rank = gather->neighbours[i];
         int leader = dl_contacts_leader(&endpoint->contacts, rank);
         if (leader != rank) {
             put_leader(endpoint, leader, &leaders[i]);
-            status = status == DL_OK ? dl_buffer_check(&leaders[i]) : status;
+            DL_TRY(dl_buffer_check(&leaders[i]));
         }
         down[i] = leader == rank ? dl_contacts_table(&endpoint->contacts)
                                  : dl_buffer_bytes(&leaders[i]);
     }
-    status = status == DL_OK ? dl_gather_send_down(gather, down) : status;
-    for (int i = 0; i < gather->neighbour_count; i++) {
-        dl_buffer_fini(&leaders[i]);
-    }
-    return status;
+    return dl_gather_send_down(gather, down);
 }
 
 static dl_status
 pass_records(dl_endpoint *endpoint, dl_store *store, dl_gather *gather,
-             dl_buffer *records, dl_deadline deadline)
+             dl_buffer *records, dl_buffer *leaders, dl_deadline deadline)
 {
     DL_TRY(dl_gather_up(gather, records));
     if (dl_gather_has_parent(gather)) {
@@ -479,7 +470,7 @@ pass_records(dl_endpoint *endpoint, dl_store *store, dl_gather *gather,
     DL_TRY(dl_contacts_make_table(&endpoint->contacts));
     DL_TRY(dl_endpoint_use_table(endpoint));
     DL_TRY(invite_members(endpoint, deadline));
-    return send_below(endpoint, gather);
+    return send_below(endpoint, gather, leaders);
 }
 
 static dl_status
@@ -488,11 +479,13 @@ run_gather(dl_endpoint *endpoint, dl_store *store, dl_gather *gather,
 {
     dl_op_context op = {
         .sequence = 1, .fingerprint = {.op = DL_ALL_GATHER}, .deadline = deadline};
+    dl_buffer leaders[DL_GATHER_NEIGHBOURS] = {0};
 
     DL_TRY(dl_endpoint_open_traffic(endpoint, endpoint->group_name));
     gather->traffic = &endpoint->traffic;
     dl_traffic_begin(&endpoint->traffic, &op);
-    dl_status status = pass_records(endpoint, store, gather, records, deadline);
+    dl_status status =
+        pass_records(endpoint, store, gather, records, leaders, deadline);
     status = status == DL_TIMEOUT ? fail_late(endpoint, store, deadline) : status;
     if (status == DL_PEER_LOST) {
         dl_error error = *dl_last_error();
@@ -503,6 +496,10 @@ run_gather(dl_endpoint *endpoint, dl_store *store, dl_gather *gather,
         break_gather(endpoint, store, gather);
     }
     dl_traffic_end(&endpoint->traffic);
+    /* Messages that were cut short end above. */
+    for (int i = 0; i < DL_GATHER_NEIGHBOURS; i++) {
+        dl_buffer_fini(&leaders[i]);
+    }
     return status;
 }
 

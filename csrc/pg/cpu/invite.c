@@ -67,7 +67,10 @@ receive_caller(const dl_endpoint *endpoint, const char *group_name, int name, in
         return status == DL_NOT_FOUND ? DL_OK : status;
     }
     status = dl_local_receive(caller, &parcel, dl_deadline_after(0));
-    bool is_own = status == DL_INTERRUPTED || status == DL_NO_MEMORY;
+    /* DL_NETWORK: this process has reached its limit of open files.  The caller has shown
+     * the token already, so it is no stranger who sends too much. */
+    bool is_own =
+        status == DL_INTERRUPTED || status == DL_NO_MEMORY || status == DL_NETWORK;
     bool is_invited =
         status == DL_OK
         && is_invite(endpoint, group_name, name, dl_buffer_bytes(&parcel.bytes));

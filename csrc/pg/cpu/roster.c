@@ -291,7 +291,7 @@ static dl_status
 meet_ranks(making *self)
 {
     dl_roster *roster = self->roster;
-    dl_endpoint local = {.listener = -1};
+    dl_endpoint local = {.listener = -1, .invited = -1, .table = -1};
 
     DL_TRY(dl_endpoint_open(&roster->endpoint, self->options, self->deadline));
     /* Steps that may fail come before the others rely on this rank. */

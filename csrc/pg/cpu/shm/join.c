@@ -368,7 +368,7 @@ take_invite(const dl_join *join, int *fd)
     const dl_endpoint *endpoint = join->endpoint;
     int table = -1;
 
-    *fd = endpoint->connections[LEADER];
+    *fd = endpoint->invited;
     if (*fd >= 0) {
         return DL_OK;
     }
@@ -540,7 +540,7 @@ run_member(const dl_join *join, dl_membership *membership)
          * first. */
         dl_join_fault_publish(join->options->store, own_name(join->endpoint));
     }
-    if (fd != join->endpoint->connections[LEADER]) {
+    if (fd != join->endpoint->invited) {
         dl_socket_close(fd);
     }
     return status;
