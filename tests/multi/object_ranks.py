@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import tempfile
 import time
@@ -516,6 +517,48 @@ def out_of_memory(rank: int, world_size: int, init_method: str) -> Any:
     began = time.monotonic()
     kind, text, _ = failure_of(lambda: distlite.broadcast_object_list(sent))
     return kind, text, time.monotonic() - began
+
+
+class Interrupting:
+    """To pickle it sets SIGINT pending, and runs no line of Python after it."""
+
+    __getstate__ = _thread.interrupt_main
+
+
+def interrupted_before_rest(
+    rank: int, world_size: int, init_method: str, op: str
+) -> tuple[str, str, float]:
+    """An interrupt of rank 0 comes between the header and what follows."""
+    init(rank, world_size, init_method, seconds=60)
+    distlite.barrier()
+    objects: list[Any] = ["x" * LARGE if rank == 0 else None]
+    if rank == 0 and op == "send":
+        objects = [Interrupting(), *objects]
+    elif rank == 0:
+
+        def interrupt(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        object_collectives.headers_of = interrupt
+    elif op == "send":
+        objects = [None, None]
+    calls = {
+        ("broadcast", 0): distlite.broadcast_object_list,
+        ("broadcast", 1): distlite.broadcast_object_list,
+        ("send", 0): partial(distlite.send_object_list, dst=1),
+        ("send", 1): partial(distlite.recv_object_list, src=0),
+    }
+    store = distlite.group.WORLD.get_group_store()
+    began = time.monotonic()
+    try:
+        calls[op, rank](objects)
+    except BaseException as error:
+        said = type(error).__name__, str(error), time.monotonic() - began
+    if rank == 0:
+        store.wait(["told"])  # without it, the end of this rank would tell the other
+    else:
+        store.set("told", "")
+    return said
 
 
 def all_calls(world_size: int, rank: int, group: Any = None) -> list[Any]:

@@ -341,6 +341,14 @@ def test_a_receiver_without_memory_keeps_nobody_waiting():
     assert sender[2] < SOON and receiver[2] < SOON
 
 
+@pytest.mark.parametrize("op", ["broadcast", "send"])
+def test_an_interrupt_between_header_and_rest_keeps_nobody_waiting(op):
+    sender, receiver = run_ranks(object_ranks.interrupted_before_rest, 2, op=op)
+    assert sender[0] == "KeyboardInterrupt"
+    assert receiver[0] == "DistBackendError" and "rank 0" in receiver[1]
+    assert sender[2] < SOON and receiver[2] < SOON
+
+
 @pytest.mark.slow
 def test_more_than_two_gigabytes():
     import os

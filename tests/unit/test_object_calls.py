@@ -4,6 +4,7 @@
 import gc
 import weakref
 
+import numpy as np
 import pytest
 
 import distlite
@@ -13,11 +14,17 @@ from distlite.objects import object_call
 NAME = "broadcast_object_list"
 
 
-def described():
-    arguments = NAME, None, 0, None, None
-    return _C._kept_call(*arguments) or object_call.begin(
-        object_call.BROADCAST, NAME, None, (0, None), None
+def described(root=0, safe=None):
+    return _C._kept_call(NAME, None, root, None, safe) or object_call.begin(
+        object_call.BROADCAST, NAME, None, (root, None), safe
     )
+
+
+def kept(root, call=None):
+    """Keeps the call, if it is given, and returns the one that is kept."""
+    if call is not None:
+        call.keep(NAME, None, root, None, None)
+    return _C._kept_call(NAME, None, root, None, None)
 
 
 def test_a_call_is_described_once_until_the_ranks_or_the_mode_change():
@@ -41,7 +48,7 @@ def test_only_calls_with_the_same_arguments_share_a_description():
     with distlite.process_group(
         backend="gloo", store=distlite.HashStore(), rank=0, world_size=1
     ):
-        first = described()
+        described()
         for other in (
             ("gather_object", None, 0, None, None),
             (NAME, None, None, 0, None),
@@ -51,10 +58,88 @@ def test_only_calls_with_the_same_arguments_share_a_description():
             (NAME, "group", 0, None, None),
         ):
             assert _C._kept_call(*other) is None
-        for root in range(20):
-            first.keep(NAME, None, root, None, None)
-        assert _C._kept_call(NAME, None, 19, None, None) is first
-    assert _C._kept_call(NAME, None, 19, None, None) is None
+    assert kept(0) is None
+
+
+def test_as_many_calls_are_kept_as_a_group_is_likely_to_have():
+    with distlite.process_group(
+        backend="gloo", store=distlite.HashStore(), rank=0, world_size=1
+    ) as group:
+        calls = [object_call.Call() for _ in range(129)]
+        for each in calls:
+            each.group, each.name = group, NAME
+        for root in range(128):
+            kept(root, calls[root])
+        assert [kept(root) for root in range(128)] == calls[:128]
+        again = described(np.int64(7))
+        assert again is calls[7]
+        assert kept(7, calls[128]) is calls[128]
+        assert [kept(root) for root in range(128) if root != 7] == [
+            *calls[:7],
+            *calls[8:128],
+        ]
+        assert kept(128, calls[7]) is calls[7]
+        assert kept(0) is None and kept(1) is calls[1]
+
+
+def test_a_choice_that_is_no_bool_is_read_at_each_call():
+    with distlite.process_group(
+        backend="gloo", store=distlite.HashStore(), rank=0, world_size=1
+    ):
+        choice = []
+        assert described(safe=choice).kind == 0
+        choice.append(1)
+        assert described(safe=choice).kind == object_call.SAFE
+        assert described(safe=np.True_).kind == object_call.SAFE
+
+
+@pytest.mark.parametrize("when", ["before it is kept", "after the others are dropped"])
+def test_a_thread_that_describes_a_call_meanwhile_keeps_no_former_mode(
+    when, monkeypatch
+):
+    describe, forget = object_call.begin_anew, _C._forget_calls
+
+    def describe_and_set(*arguments):
+        call = describe(*arguments)
+        distlite.set_safe_objects(True)
+        return call
+
+    def forget_and_describe(group):
+        forget(group)
+        described()
+
+    with distlite.process_group(
+        backend="gloo", store=distlite.HashStore(), rank=0, world_size=1
+    ):
+        with monkeypatch.context() as patched:
+            if when == "before it is kept":
+                patched.setattr(object_call, "begin_anew", describe_and_set)
+                described()
+            else:
+                patched.setattr(_C, "_forget_calls", forget_and_describe)
+                distlite.set_safe_objects(True)
+        assert described().kind == object_call.SAFE
+
+
+def look_at_lists():
+    """Fails if a list has places without an object, which Python code must not see."""
+    lists = [each for each in gc.get_objects() if type(each) is list and len(each) == 1]
+    assert all(len(gc.get_referents(each)) == 1 for each in lists)
+
+
+class Looking:
+    def __reduce__(self):
+        look_at_lists()
+        return look_at_lists, ()
+
+
+def test_pickles_see_no_list_that_is_not_filled():
+    with distlite.process_group(
+        backend="gloo", store=distlite.HashStore(), rank=0, world_size=1
+    ):
+        found = [0]
+        distlite.scatter_object_list(found, [Looking()])
+        assert found == [None]
 
 
 def test_a_group_that_was_left_is_not_held_by_its_calls():

@@ -46,7 +46,7 @@
 #define PART_LEAST (64 << 10)
 
 /* Descriptions that a group keeps: of its latest different calls. */
-#define KEPT_LIMIT 16
+#define KEPT_LIMIT 128
 
 typedef struct object_call {
     PyObject_HEAD PyObject *group; /* NULL until set, like the next */
@@ -78,6 +78,7 @@ typedef struct exchange {
     bool gives;        /* has objects to send */
     bool is_small;     /* what it sends has room in the blocks */
     bool is_near;      /* the memory is on the stack */
+    bool is_over;      /* the blocks have been moved */
     uint8_t own[HEAD]; /* its own header */
     size_t used;       /* bytes of the blocks that it sends */
     PyObject *given;   /* bytes, or a Message; of a scatter a list of them; or NULL */
@@ -248,6 +249,17 @@ pack(const exchange *self, PyObject *value)
     return message;
 }
 
+/* Appends, and takes the reference to `item`, which is NULL after a failure.  While
+ * pickles run code, which may see all lists, none has places without an object. */
+static int
+append(PyObject *list, PyObject *item)
+{
+    int result = item == NULL ? -1 : PyList_Append(list, item);
+
+    Py_XDECREF(item);
+    return result;
+}
+
 /* Packs what this rank gives: one object for each rank in a scatter, or one. */
 static int
 pack_all(exchange *self, PyObject *value)
@@ -264,15 +276,13 @@ pack_all(exchange *self, PyObject *value)
         PyErr_SetString(PyExc_TypeError, "not a tuple with an object for each rank");
         return -1;
     }
-    PyObject *all = self->given = PyList_New(self->count);
-    for (int i = 0; all != NULL && i < self->count; i++) {
-        PyObject *one = pack(self, PyTuple_GET_ITEM(value, i));
-        if (one == NULL) {
+    self->given = PyList_New(0);
+    for (int i = 0; self->given != NULL && i < self->count; i++) {
+        if (append(self->given, pack(self, PyTuple_GET_ITEM(value, i))) < 0) {
             return -1;
         }
-        PyList_SET_ITEM(all, i, one);
     }
-    return all == NULL ? -1 : 0;
+    return self->given == NULL ? -1 : 0;
 }
 
 /* Writes the blocks that this rank sends.  Returns false if Python must: for Messages,
@@ -379,6 +389,7 @@ run_exchange(exchange *self)
                                     : dl_group_is_brief(self->group, &self->core));
     status = is_message ? dl_group_exchange(self->group, &self->core, deadline, &end)
                         : dl_group_run(self->group, &self->core, deadline);
+    self->is_over = status == DL_OK;
     status = dlpy_gil_return(&gil, status);
     if (status == DL_OK) {
         return 0;
@@ -410,6 +421,7 @@ run_in_python(exchange *self)
         PyErr_SetString(PyExc_TypeError, "move() must return the bytes of blocks");
     }
     Py_DECREF(found);
+    self->is_over = has_room;
     return has_room ? 0 : -1;
 }
 
@@ -468,19 +480,46 @@ take_all(const exchange *self, bool loads)
         !loads || self->takes_all || self->core.op == DL_SCATTER || !self->gives;
     int first;
     int count = received(self, &first);
-    PyObject *all = PyList_New(is_taker ? count : 0);
+    PyObject *all = PyList_New(0);
 
     for (int i = 0; all != NULL && is_taker && i < count; i++) {
         dl_bytes block = {self->views[first + i].data, BLOCK};
         int source = self->takes_all ? i : self->call->root;
         PyObject *one = loads ? load(self, first + i, source) : dlpy_object_from(block);
-        if (one == NULL) {
+        if (append(all, one) < 0) {
             Py_CLEAR(all);
-        } else {
-            PyList_SET_ITEM(all, i, one);
         }
     }
     return all;
+}
+
+/* Returns what take_all() does, with what this rank has sent if the rest follows.  A
+ * signal that has arrived meanwhile is raised here rather than in Python, which could
+ * not tell how far the call got. */
+static PyObject *
+take_results(const exchange *self)
+{
+    bool loads = is_complete(self);
+    PyObject *sent = self->given != NULL ? self->given : Py_None;
+    PyObject *all = !loads && PyErr_CheckSignals() < 0 ? NULL : take_all(self, loads);
+
+    return loads || all == NULL ? all : Py_BuildValue("ON", sent, all);
+}
+
+/* Ends the group after a failure, as its ranks may be waiting for the rest of this
+ * call, or have sent it. */
+static void
+abort_group(const exchange *self)
+{
+    PyObject *kind, *error, *trace;
+
+    PyErr_Fetch(&kind, &error, &trace);
+    PyObject *done = PyObject_CallMethod(self->call->group, "abort", NULL);
+    if (done == NULL) {
+        PyErr_WriteUnraisable(self->call->group);
+    }
+    Py_XDECREF(done);
+    PyErr_Restore(kind, error, trace);
 }
 
 /* Finds pickle's functions, which programs without objects need not import. */
@@ -544,14 +583,14 @@ exchange_objects(PyObject *object, PyTypeObject *type, PyObject *const *args,
     self.group = dlpy_group_core(call->group);
     self.core = (dl_call){.op = operations[call->op]};
     self.given = NULL;
+    self.is_over = false;
     if (make_blocks(&self) == 0
         && fill_blocks(&self, args[0], length, message == Py_None ? NULL : message) == 0
         && (in_python ? run_in_python(&self) : run_exchange(&self)) == 0) {
-        bool loads = is_complete(&self);
-        result = take_all(&self, loads);
-        if (result != NULL && !loads) {
-            result = Py_BuildValue("ON", self.given ? self.given : Py_None, result);
-        }
+        result = take_results(&self);
+    }
+    if (result == NULL && self.is_over && !is_complete(&self)) {
+        abort_group(&self);
     }
     free_blocks(&self);
     return result;
@@ -617,18 +656,21 @@ read_ranks(PyObject *const *args, int64_t ranks[2])
     return true;
 }
 
-static PyObject *
+/* Returns the place of a description in the tuple, or the tuple's size. */
+static Py_ssize_t
 find_kept(PyObject *all, const wanted *wanted)
 {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all); i++) {
+    Py_ssize_t i = 0;
+
+    for (; i < PyTuple_GET_SIZE(all); i++) {
         const object_call *each = (const object_call *)PyTuple_GET_ITEM(all, i);
         if (each->name == wanted->name && each->ranks[0] == wanted->ranks[0]
             && each->ranks[1] == wanted->ranks[1] && each->safe == wanted->safe
             && each->is_default == wanted->is_default) {
-            return Py_NewRef((PyObject *)each);
+            break;
         }
     }
-    return NULL;
+    return i;
 }
 
 /* The parameters of a call by which a description is kept and found. */
@@ -655,8 +697,10 @@ read_wanted(dlpy_state *state, const dlpy_signature *signature, dlpy_call call,
     wanted->name = args[0];
     wanted->safe = args[4];
     wanted->is_default = group == world;
+    bool is_plain = args[4] == Py_None || PyBool_Check(args[4]);
     if (group != NULL
-        && (!dlpy_group_check(state, group) || !read_ranks(args + 2, wanted->ranks))) {
+        && (!is_plain || !dlpy_group_check(state, group)
+            || !read_ranks(args + 2, wanted->ranks))) {
         group = NULL;
     }
     Py_XINCREF(group);
@@ -677,15 +721,17 @@ kept_call(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
         return NULL;
     }
     PyObject *all = group == NULL ? NULL : dlpy_group_object_calls(group);
-    if (all != NULL) {
-        found = find_kept(all, &wanted);
+    Py_ssize_t place = all == NULL ? 0 : find_kept(all, &wanted);
+    if (all != NULL && place < PyTuple_GET_SIZE(all)) {
+        found = Py_NewRef(PyTuple_GET_ITEM(all, place));
     }
     Py_XDECREF(all);
     Py_XDECREF(group);
     return found != NULL ? found : Py_NewRef(Py_None);
 }
 
-/* The method keep(), with the arguments of _kept_call(). */
+/* The method keep(), with the arguments of _kept_call().  The description comes first,
+ * and one for the same arguments, or the last of too many, is dropped. */
 static PyObject *
 keep_call(PyObject *object, PyTypeObject *type, PyObject *const *args, Py_ssize_t count,
           PyObject *keywords)
@@ -705,11 +751,16 @@ keep_call(PyObject *object, PyTypeObject *type, PyObject *const *args, Py_ssize_
     self->is_default = wanted.is_default;
     PyObject *former = dlpy_group_object_calls(group);
     Py_ssize_t size = former == NULL ? 0 : PyTuple_GET_SIZE(former);
-    PyObject *all = PyTuple_New(1 + (size < KEPT_LIMIT ? size : KEPT_LIMIT - 1));
+    Py_ssize_t place = former == NULL ? 0 : find_kept(former, &wanted);
+    place = place < KEPT_LIMIT ? place : KEPT_LIMIT - 1;
+    PyObject *all = PyTuple_New(place < size ? size : size + 1);
     if (all != NULL) {
         PyTuple_SET_ITEM(all, 0, Py_NewRef(object));
-        for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(all); i++) {
-            PyTuple_SET_ITEM(all, i, Py_NewRef(PyTuple_GET_ITEM(former, i - 1)));
+        for (Py_ssize_t i = 0; i < size; i++) {
+            if (i != place) {
+                PyTuple_SET_ITEM(all, i < place ? i + 1 : i,
+                                 Py_NewRef(PyTuple_GET_ITEM(former, i)));
+            }
         }
         dlpy_group_keep_object_calls(group, all);
     }

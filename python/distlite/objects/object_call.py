@@ -80,6 +80,7 @@ REMEDY = (
 
 # The setting of each group that has one of its own.
 _is_safe_in: WeakKeyDictionary[ProcessGroup, bool] = WeakKeyDictionary()
+_latest_choice = object()  # another one after each change of these
 _has_warned = False
 
 
@@ -164,12 +165,14 @@ def set_safe_objects(safe: bool | None, group: ProcessGroup | None = None) -> No
         >>> found
         [{'rank': 0}, {'rank': 1}]
     """
+    global _latest_choice
     where = world.require_default() if group is None else group
-    _C._forget_calls(where)
     if safe is None:
         _is_safe_in.pop(where, None)
     else:
         _is_safe_in[where] = bool(safe)
+    _latest_choice = object()
+    _C._forget_calls(where)
 
 
 def begin(
@@ -186,9 +189,17 @@ def begin(
     if root is not None:
         src, group_src = (None if each is None else index(each) for each in root)
         root = src, group_src
+        # Of ranks that were of another type, such as NumPy's.
+        kept: Call | None = _C._kept_call(name, group, *root, safe)
+        if kept is not None:
+            return kept
+    choice = _latest_choice
     call = begin_anew(op, name, group, root, safe)
     if call is not None and call.refusal is None and call.group in world.groups:
         call.keep(name, group, *(root or (None, None)), safe)
+        # Another thread may have changed the mode, or left the group, meanwhile.
+        if _latest_choice is not choice or call.group not in world.groups:
+            _C._forget_calls(call.group)
     return call
 
 

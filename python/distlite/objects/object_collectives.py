@@ -19,9 +19,11 @@ from .._C import DistError, ProcessGroup, _kept_call
 from .object_call import (
     ALL_GATHER,
     BROADCAST,
+    FAILED,
     GATHER,
     SCATTER,
     Call,
+    Header,
     begin,
     headers_of,
     message_of,
@@ -171,20 +173,7 @@ def exchanged(
 
 def settled(call: Call, count: int, sent: Any, blocks: list[bytes]) -> list[Any]:
     """Returns the objects after blocks that are not all of them, or raises."""
-    messages = messages_of(sent) if type(sent) is list else [message_of(sent)]
-    message = messages[0]
-    headers = headers_of(call, message, count, blocks)
-    # After an all_gather all ranks know who failed, and send nothing more.
-    if call.op == ALL_GATHER:
-        raise_failure(call, message, headers)
-    rests: dict[int, Callable[..., list[Contents]]] = {
-        BROADCAST: broadcast_rest,
-        ALL_GATHER: all_gather_rest,
-        GATHER: gather_rest,
-        SCATTER: scatter_rest,
-    }
-    rest = rests[call.op]
-    contents = moved(call, rest, messages if call.op == SCATTER else message, headers)
+    message, headers, contents = moved(call, move_rest, count, sent, blocks)
     raise_failure(call, message, headers)
     if call.op == BROADCAST and call.rank == call.root:
         return []
@@ -193,6 +182,27 @@ def settled(call: Call, count: int, sent: Any, blocks: list[bytes]) -> list[Any]
         loaded(call, source, stream, buffers)
         for source, (stream, buffers) in zip(sources, contents, strict=False)
     ]
+
+
+def move_rest(
+    call: Call, count: int, sent: Any, blocks: list[bytes]
+) -> tuple[Message, list[Header], list[Contents]]:
+    """Returns this rank's message, the headers, and what follows these."""
+    messages = messages_of(sent) if type(sent) is list else [message_of(sent)]
+    message = messages[0]
+    headers = headers_of(call, message, count, blocks)
+    failed = [header for header in headers if header.kind & FAILED]
+    # After an all_gather all ranks know who failed, and send nothing more.
+    if call.op == ALL_GATHER and failed:
+        return message, headers, []
+    rests: dict[int, Callable[..., list[Contents]]] = {
+        BROADCAST: broadcast_rest,
+        ALL_GATHER: all_gather_rest,
+        GATHER: gather_rest,
+        SCATTER: scatter_rest,
+    }
+    given = messages if call.op == SCATTER else message
+    return message, headers, rests[call.op](call, given, headers)
 
 
 def put_all(call: Call, object_list: list[Any], objects: list[Any]) -> None:
