@@ -406,6 +406,51 @@ CHECK_CASE(updates_and_locks_count_exactly_between_hosts)
     join_processes(&all, 0);
 }
 
+/* Rank 0 learns from its unlock, which the owner carries out, that the link broke before
+ * an access of the epoch was confirmed. */
+static void
+unlock_after_a_break(int rank, const rank_processes *all, void *unused)
+{
+    int64_t value = 1;
+    dl_tensor tensor = tensor_of(&value, 1, DL_INT64);
+    dl_window_access write = {.rank = 1, .input = &tensor};
+    dl_window_access read = {.rank = 1, .output = &tensor};
+    dl_status status = DL_OK;
+
+    (void)unused;
+    setenv("DISTLITE_HOST_HINT", rank == 1 ? "b" : "a", 1);
+    store = open_file_store(all);
+    dl_group *group = join_group(store, "g", rank, all->size);
+    dl_window *window = make_window(group, DL_INT64, 1);
+    if (rank == 0) {
+        CHECK_OK(dl_window_lock(window, 1, false, soon()));
+        while (status == DL_OK) {
+            CHECK_OK(dl_window_put(window, &write, soon()));
+            status = dl_window_get(window, &read, dl_deadline_after(0));
+        }
+        CHECK_EQUAL(status, DL_TIMEOUT);
+        CHECK_EQUAL(dl_window_unlock(window, 1, soon()), DL_PEER_LOST);
+        CHECK(said("what they wrote may be missing"));
+        CHECK_EQUAL(dl_window_unlock(window, 1, soon()), DL_INVALID);
+        CHECK(said("does not hold the lock"));
+    }
+    CHECK_OK(dl_window_fence(window, soon()));
+    if (rank == 1) {
+        CHECK_OK(dl_window_lock(window, 1, false, soon()));
+        CHECK_OK(dl_window_unlock(window, 1, soon()));
+    }
+    leave(window, group);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(an_unlock_that_fails_late_has_released_the_lock)
+{
+    rank_processes all;
+
+    start_processes(&all, 2, unlock_after_a_break, NULL);
+    join_processes(&all, 0);
+}
+
 static dl_status
 refuse_arrays(const dl_guard *guard)
 {

@@ -67,6 +67,12 @@ def test_freeing_alone():
         assert "has closed it" in said
 
 
+def test_leaving_the_group_alone():
+    for said in run_ranks(window_ranks.left_alone, 2, places=APART)[0]:
+        assert said.startswith("DistBackendError") and "rank 1 " in said
+        assert "left the group" in said
+
+
 def test_an_ended_group():
     for said in run_ranks(window_ranks.ended_group, 2, places=APART):
         assert "closed" in said or "destroyed" in said

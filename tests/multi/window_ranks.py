@@ -359,6 +359,26 @@ def ended_group(
     return said
 
 
+def left_alone(rank: int, world_size: int, init_method: str, places: Any = None) -> Any:
+    """Rank 1 leaves the group, with its windows open."""
+    begin(rank, world_size, init_method, places)
+    group = distlite.new_group()
+    win = distlite.Window(4, group=group)
+    store = distlite.distributed_c10d._get_default_store()
+    said = None
+    put_and_flush(win, 1 - rank)
+    distlite.barrier()
+    if rank == 1:
+        distlite.destroy_process_group(group)
+        store.set("left", "")
+    else:
+        store.wait(["left"])
+        said = [error_of(put_and_flush, win, 1) for _ in range(2)]
+    distlite.barrier()
+    win._end()
+    return said
+
+
 def ended_wait(rank: int, world_size: int, init_method: str, places: Any = None) -> Any:
     """Rank 1 waits for a lock in a thread, while its main thread ends the group."""
     begin(rank, world_size, init_method, places)

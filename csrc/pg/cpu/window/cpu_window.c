@@ -187,12 +187,13 @@ unlock_rank(dl_window_part *base, int rank, dl_deadline deadline)
                        "window in group %s: rank %d does not hold the lock of rank %d",
                        self->ranks.group_name, self->ranks.rank, rank);
     }
+    bool has_lock = true;
     dl_status status =
         there->memory.head == NULL
-            ? dl_window_client_flush(&there->client, true, deadline)
+            ? dl_window_client_flush(&there->client, &has_lock, deadline)
             : dl_lock_queue_leave(&there->memory.head->queue, &self->ranks, rank,
                                   self->ranks.rank, deadline);
-    if (status != DL_OK) {
+    if (status != DL_OK && has_lock) {
         atomic_store(&there->has_lock, true);
     }
     return status;
@@ -219,7 +220,7 @@ flush_one(part *self, int rank, bool is_only, dl_deadline deadline)
     target *there = &self->targets[rank];
 
     if (there->memory.head == NULL) {
-        return dl_window_client_flush(&there->client, false, deadline);
+        return dl_window_client_flush(&there->client, NULL, deadline);
     }
     return is_only ? dl_window_memory_check(&there->memory, &self->ranks) : DL_OK;
 }

@@ -140,13 +140,14 @@ read_all(dl_window_client *self, void *target, size_t size, dl_deadline deadline
     return DL_OK;
 }
 
-/* Fails with the text of a notice, the last frame of a link, or of a refused request. */
+/* Fails with the text of a notice, the last frame of a link, or of a refused request.  A
+ * notice without text is about the window, and others are about the group. */
 static dl_status
 fail_refused(dl_window_client *self, const dl_head *head, const char *text)
 {
     const dl_peer *peer = &self->ranks->peers[self->owner];
 
-    if (head->root == DL_CLOSED) {
+    if (head->root == DL_CLOSED && (head->kind != DL_HEAD_NOTICE || head->size == 0)) {
         return dl_window_ranks_fail_closed(self->ranks, self->owner);
     }
     if (head->kind == DL_HEAD_NOTICE) {
@@ -366,15 +367,18 @@ dl_window_client_lock(dl_window_client *client, bool is_shared, dl_deadline dead
 }
 
 dl_status
-dl_window_client_flush(dl_window_client *client, bool unlocks, dl_deadline deadline)
+dl_window_client_flush(dl_window_client *client, bool *has_lock, dl_deadline deadline)
 {
     dl_head head = {.kind = DL_HEAD_WINDOW,
-                    .detail = unlocks ? DL_WINDOW_UNLOCK : DL_WINDOW_FLUSH};
+                    .detail = has_lock != NULL ? DL_WINDOW_UNLOCK : DL_WINDOW_FLUSH};
     dl_status status = DL_OK;
 
     DL_TRY(take_turn(client, deadline));
-    if (unlocks || client->is_dirty) {
+    if (has_lock != NULL || client->is_dirty) {
         status = request_answer(client, &head, deadline);
+    }
+    if (has_lock != NULL) {
+        *has_lock = client->unread > 0;
     }
     if (status == DL_OK) {
         status = check_lost(client);

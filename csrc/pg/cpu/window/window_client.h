@@ -40,9 +40,10 @@ dl_status dl_window_client_access(dl_window_client *client, const dl_access *acc
 dl_status dl_window_client_lock(dl_window_client *client, bool is_shared,
                                 dl_deadline deadline);
 
-/* Waits until the accesses have taken effect, and then releases the lock if it
- * `unlocks`. */
-dl_status dl_window_client_flush(dl_window_client *client, bool unlocks,
+/* Waits until the accesses have taken effect, and then releases the lock unless
+ * `has_lock` is NULL.  It is set to false once the owner has answered, which may be with
+ * the failure of an earlier access. */
+dl_status dl_window_client_flush(dl_window_client *client, bool *has_lock,
                                  dl_deadline deadline);
 
 /* Releases the lock without waiting for an answer, and disconnects. */
