@@ -121,6 +121,18 @@ def test_a_thread_that_describes_a_call_meanwhile_keeps_no_former_mode(
         assert described().kind == object_call.SAFE
 
 
+def test_calls_are_dropped_with_their_group_s_place_in_the_world():
+    with distlite.process_group(
+        backend="gloo", store=distlite.HashStore(), rank=0, world_size=1
+    ):
+        group = distlite.new_group()
+        distlite.broadcast_object_list([0], 0, group)
+        assert _C._kept_call(NAME, group, 0, None, None) is not None
+        distlite.distributed_c10d._unregister_process_group(group.group_name)
+        assert _C._kept_call(NAME, group, 0, None, None) is None
+        group.shutdown()
+
+
 def look_at_lists():
     """Fails if a list has places without an object, which Python code must not see."""
     lists = [each for each in gc.get_objects() if type(each) is list and len(each) == 1]

@@ -105,7 +105,7 @@ def _unregister_process_group(group_name: str) -> None:
     """Forgets a group without leaving it."""
     for group in list(world.groups):
         if group.group_name == group_name:
-            del world.groups[group]
+            world.drop(group)
 
 
 def _resolve_process_group(group_name: str) -> ProcessGroup:
@@ -133,7 +133,7 @@ def _abort_process_group(group: ProcessGroup | None = None) -> None:
     if ended is world.default:
         _forget_all()
     else:
-        del world.groups[ended]
+        world.drop(ended)
         ended.shutdown()
 
 

@@ -181,7 +181,7 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     if leaving is world.default:
         _forget_all()
     else:
-        world.groups.pop(leaving, None)  # another thread may be leaving it, too
+        world.drop(leaving)  # another thread may be leaving it, too
         leaving.shutdown()
     if error is not None:
         raise error
@@ -538,7 +538,7 @@ def _forget_all(stays: bool = False, keeps_hook: bool = False) -> None:
             group.shutdown()
         except Exception as error:  # a subclass of the user's may raise anything
             failed = failed or error
-        world.groups.pop(group, None)
+        world.drop(group)
     _C._clear_spare_memory()
     if failed is not None:
         raise failed

@@ -157,7 +157,7 @@ def _split(
     except BaseException:
         # The program never gets the group and so cannot abort it; the others would wait
         # for this rank.
-        world.groups.pop(made, None)
+        world.drop(made)
         made.shutdown()
         raise
     return made
@@ -314,7 +314,7 @@ def _take_over(former: ProcessGroup, made: ProcessGroup, info: GroupInfo) -> Non
     if former is world.default:
         replace_default(made, info)
         return
-    del world.groups[former]
+    world.drop(former)
     former.shutdown()
     remember(made, info)
 

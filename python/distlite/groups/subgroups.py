@@ -127,7 +127,7 @@ def _leave_unseen(label: str) -> None:
     """
     for group in list(world.groups):
         if group.group_name == label:
-            del world.groups[group]
+            world.drop(group)
             group.shutdown()
 
 

@@ -129,6 +129,12 @@ class World:
             raise ValueError(NOT_INITIALIZED)
         return default
 
+    def drop(self, group: ProcessGroup) -> None:
+        """Takes a group out of the world, and drops its calls on objects, which were
+        described by its place there."""
+        self.groups.pop(group, None)
+        _C._forget_calls(group)
+
     @property
     def group_count(self) -> int:
         return self.numbers.next
