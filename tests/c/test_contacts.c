@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <arpa/inet.h>
+#include <errno.h>
 
 #include "check.h"
 #include "pg/cpu/contacts.h"
@@ -133,6 +134,7 @@ CHECK_CASE(a_table_has_what_was_put)
     /* A rank of that host maps it. */
     CHECK_OK(dl_contacts_share(&right, &file));
     check_three(&right);
+    CHECK(pwrite(file, "x", 1, 0) < 0 && errno == EPERM);
     CHECK_OK(dl_contacts_init(&member, 2, 3));
     CHECK_OK(dl_contacts_map(&member, file));
     close(file);
@@ -168,6 +170,7 @@ CHECK_CASE(damaged_tables_are_refused)
         if (dl_contacts_take(&other, &copy) == DL_OK) {
             for (int rank = 0; rank < 3; rank++) {
                 dl_contacts_find_way(&other, rank, &way);
+                CHECK_EQUAL(other.entries[rank].has_address, way.count > 0);
                 dl_contacts_problem(&other, rank, text);
                 dl_peer peer = dl_contacts_peer(&other, rank);
                 dl_peer_describe(&peer, rank, text);

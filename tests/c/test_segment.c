@@ -39,6 +39,7 @@ CHECK_CASE(a_part_can_be_mapped)
     CHECK_OK(dl_segment_map(fd, 4096, 100, &part));
     CHECK_STATUS(dl_segment_map(fd, 4096, 2 * 4096 + 1, &part), DL_PROTOCOL);
     CHECK_STATUS(dl_segment_map(fd, 4 * 4096, 1, &part), DL_PROTOCOL);
+    CHECK_STATUS(dl_segment_map(fd, SIZE_MAX - 4095, 4097, &part), DL_PROTOCOL);
     memcpy((char *)whole.memory + 4096 + 7, "seen", 5);
     CHECK_TEXT((char *)part.memory + 7, "seen");
     dl_segment_fini(&part);

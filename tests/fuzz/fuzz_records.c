@@ -86,6 +86,9 @@ take_table(dl_bytes bytes)
         for (int rank = 0; rank < RANKS; rank++) {
             dl_contacts_find_way(&contacts, rank, &way);
             require(way.count <= DL_INTERFACES_LIMIT);
+            for (int i = 0; i < way.count; i++) {
+                dl_address_text(&way.addresses[i], text);
+            }
             dl_contacts_problem(&contacts, rank, text);
             peer = dl_contacts_peer(&contacts, rank);
             dl_peer_describe(&peer, rank, text);

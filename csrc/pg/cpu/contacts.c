@@ -193,6 +193,17 @@ entries_size(const dl_contacts *contacts)
     return (size_t)contacts->size * sizeof *contacts->entries;
 }
 
+/* Returns whether the addresses of a tail can be read, and are there if they should be. */
+static bool
+has_way(const dl_contact_entry *entry, dl_bytes tails)
+{
+    dl_reader reader =
+        dl_reader_of((dl_bytes){tails.data + entry->tail, tails.size - entry->tail});
+    dl_way way;
+
+    return dl_way_take(&reader, &way) && entry->has_address == (way.count > 0);
+}
+
 /* Names end within the tails, because these end with a zero. */
 static dl_status
 check_entries(const dl_contact_entry *entries, int size, dl_bytes tails)
@@ -203,7 +214,7 @@ check_entries(const dl_contact_entry *entries, int size, dl_bytes tails)
             return dl_fail(DL_PROTOCOL, "no record of rank %d came over a link", rank);
         }
         if (entry->tail >= tails.size || entry->host_name >= tails.size
-            || entry->tls_mode > DL_TLS_CERT) {
+            || entry->tls_mode > DL_TLS_CERT || !has_way(entry, tails)) {
             return dl_fail(DL_PROTOCOL, "the record of rank %d is damaged", rank);
         }
     }
@@ -299,6 +310,7 @@ dl_contacts_share(dl_contacts *contacts, int *file)
     if (status == DL_OK) {
         memcpy(mapped.memory, table.data, table.size);
         dl_segment_fini(&mapped);
+        dl_segment_seal(made);
         status = dl_contacts_map(contacts, made);
     }
     if (status != DL_OK) {

@@ -322,8 +322,10 @@ check_leader(dl_endpoint *endpoint, dl_store *store, int leader, bool *has_list)
         DL_TRY(dl_join_fault_check_lost(store));
         return DL_PEER_LOST;
     }
-    if (dl_store_check(store, &key, 1, has_list, deadline) != DL_OK) {
-        *has_list = false;
+    dl_status status = dl_store_check(store, &key, 1, has_list, deadline);
+    if (status != DL_OK) {
+        /* A store that cannot look for keys leaves no reason to wait any longer. */
+        *has_list = status == DL_UNSUPPORTED;
     }
     return DL_OK;
 }

@@ -9,7 +9,7 @@
 
 /* "dlcpu" and, in the last byte, a version.  A record that begins with another number
  * is not read any further. */
-#define RECORD_MAGIC UINT64_C(0x0800007570636c64)
+#define RECORD_MAGIC UINT64_C(0x0900007570636c64)
 #define FIELD_LIMIT 1024
 
 void

@@ -303,26 +303,25 @@ list_key(const void *context, int at, char text[DL_RANK_KEY_SIZE])
     return dl_reach_key(self->endpoint, self->leaders[at], text);
 }
 
-/* Names the first leader that has left no list; the first one, if all have meanwhile. */
+/* Names the first leader that has left no list; none, if all have meanwhile. */
 static dl_status
 fail_no_answer(const trial *self)
 {
     char text[DL_RANK_KEY_SIZE];
-    char peer[DL_PEER_TEXT_SIZE];
-    int late = self->leader_count;
+    char peer[DL_PEER_TEXT_SIZE] = "the leader of a host";
+    dl_deadline deadline = dl_deadline_after(DL_JOIN_FAULT_PATIENCE);
     bool has_list = true;
 
     for (int i = 0; i < self->leader_count && has_list; i++) {
         dl_bytes key = list_key(self, i, text);
-        if (dl_store_check(self->options->store, &key, 1, &has_list,
-                           dl_deadline_after(DL_JOIN_FAULT_PATIENCE))
+        if (dl_store_check(self->options->store, &key, 1, &has_list, deadline)
             != DL_OK) {
             break;
         }
-        late = has_list ? late : i;
+        if (!has_list) {
+            dl_endpoint_describe(self->endpoint, self->leaders[i], peer);
+        }
     }
-    dl_endpoint_describe(self->endpoint,
-                         self->leaders[late == self->leader_count ? 0 : late], peer);
     return dl_fail(DL_TIMEOUT, "timed out after %" PRId64 "ms: %s does not answer",
                    self->deadline.limit / DL_MILLISECOND, peer);
 }

@@ -23,7 +23,9 @@
 static dl_status
 map_segment(int fd, size_t offset, size_t size, int protection, dl_segment *segment)
 {
-    void *memory = mmap(NULL, size, protection, MAP_SHARED, fd, (off_t)offset);
+    /* Older kernels refuse to share a file that is sealed, even for reading. */
+    int sharing = (protection & PROT_WRITE) != 0 ? MAP_SHARED : MAP_PRIVATE;
+    void *memory = mmap(NULL, size, protection, sharing, fd, (off_t)offset);
 
     if (memory == MAP_FAILED) {
         return dl_fail(DL_NO_MEMORY, "mapping %zu bytes of shared memory: %s", size,
@@ -106,19 +108,26 @@ dl_segment_create(size_t size, int *fd)
     return DL_OK;
 }
 
-/* Sets the file's size. */
+void
+dl_segment_seal(int fd)
+{
+    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SEAL);
+}
+
+/* Sets the file's size, of which the part must be within. */
 static dl_status
-check_file(int fd, size_t least, size_t *size)
+check_file(int fd, size_t offset, size_t part, size_t *size)
 {
     struct stat info;
     int seals = fcntl(fd, F_GET_SEALS);
 
     bool is_safe =
         atomic_load(&has_plain_files) || (seals >= 0 && (seals & F_SEAL_SHRINK) != 0);
-    if (!is_safe || fstat(fd, &info) < 0 || (size_t)info.st_size < least) {
+    if (!is_safe || fstat(fd, &info) < 0 || (size_t)info.st_size < offset
+        || (size_t)info.st_size - offset < part) {
         return dl_fail(
             DL_PROTOCOL,
-            "a peer sent a descriptor that is not shared memory of %zu bytes", least);
+            "a peer sent a descriptor that is not shared memory of %zu bytes", part);
     }
     *size = (size_t)info.st_size;
     return DL_OK;
@@ -129,16 +138,16 @@ dl_segment_map(int fd, size_t offset, size_t size, dl_segment *segment)
 {
     size_t found;
 
-    DL_TRY(check_file(fd, offset + size, &found));
+    DL_TRY(check_file(fd, offset, size, &found));
     return map_segment(fd, offset, size, PROT_READ | PROT_WRITE, segment);
 }
 
 dl_status
 dl_segment_map_whole(int fd, dl_segment *segment)
 {
-    size_t size;
+    size_t size = 0;
 
-    DL_TRY(check_file(fd, 1, &size));
+    DL_TRY(check_file(fd, 0, 1, &size));
     return map_segment(fd, 0, size, PROT_READ, segment);
 }
 

@@ -31,6 +31,10 @@ dl_status dl_segment_create(size_t size, int *fd);
  * were cut off would kill the process. */
 dl_status dl_segment_map(int fd, size_t offset, size_t size, dl_segment *segment);
 
+/* Lets nobody write to the file from now on, where the system can do so; no writable
+ * mapping of it may be left. */
+void dl_segment_seal(int fd);
+
 /* Maps all of a file for reading only, by the same rules; a forked child inherits it. */
 dl_status dl_segment_map_whole(int fd, dl_segment *segment);
 

@@ -189,7 +189,7 @@ release(dl_traffic *self)
 void
 dl_traffic_begin(dl_traffic *traffic, const dl_op_context *op)
 {
-    /* Another thread has it only while it sends notices. */
+    /* Another thread has it only while it sends notices, or leaves the group. */
     while (atomic_exchange(&traffic->is_busy, true)) {
         (void)dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
     }
