@@ -227,7 +227,7 @@ check_mixture(int rank, int size, void *unused)
     unsigned own = (unsigned)rank;
 
     (void)unused;
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < 150; i++) {
         int kind = rand_r(&common) % 3;
         size_t limit = kind == 0 ? DL_BOARD_PAYLOAD / 8 : kind == 1 ? CHUNK / 8 : 1024;
         size_t count = 1 + (size_t)rand_r(&common) % limit;

@@ -73,7 +73,7 @@ in_any_order(int rank, int size, void *unused)
 
     (void)unused;
     CHECK_OK(dl_exchange_init(&exchange, &all.boards[rank]));
-    for (uint64_t sequence = 1; sequence <= 400; sequence++) {
+    for (uint64_t sequence = 1; sequence <= 150; sequence++) {
         size_t limit = rand_r(&common) % 2 ? DL_BOARD_PAYLOAD : MOST;
         size_t bytes = (size_t)rand_r(&common) % (limit + 1);
         int root = rand_r(&common) % size;
