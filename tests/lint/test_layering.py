@@ -84,33 +84,39 @@ def layering_errors(source: Source) -> list[str]:
     return errors
 
 
-# Folders whose modules form no circle.
-WITHOUT_CIRCLES = {"base", "net", "store"}
-
-
 def circles(sources: list[Source]) -> list[list[str]]:
-    """Circles among modules, of several folders or within one of WITHOUT_CIRCLES; a
-    module is a header with its .c file.
+    """Circles among modules.  A module is a header with its .c file, and what is private
+    to it: headers without a .c file that include its header, and whose names begin with
+    the module's.
 
     Functions that a header declares may stand in another .c file than its own, above
     what that uses: so dl_group_new() is in membership.c, which knows everything, and
     group.h is known by everything."""
+    owners = _owners(sources)
     above: dict[str, set[str]] = {}
     for source in sources:
-        module = above.setdefault(_module_of(source.path), set())
-        module.update(_module_of(n) for is_quoted, n in source.includes if is_quoted)
+        module = above.setdefault(owners[_module_of(source.path)], set())
+        names = [_module_of(n) for is_quoted, n in source.includes if is_quoted]
+        module.update(owners.get(name, name) for name in names)
     reach = {module: _reached(above, module) for module in above}
     found = {
         tuple(sorted(m for m in reach[module] if module in reach.get(m, ())))
         for module in above
     }
-    return [list(circle) for circle in sorted(found) if _is_forbidden(circle)]
+    return [list(circle) for circle in sorted(found) if len(circle) > 1]
 
 
-def _is_forbidden(circle: tuple[str, ...]) -> bool:
-    folders = {module.rsplit("/", 1)[0] for module in circle}
-    inner = {module.split("/")[0] for module in circle} & WITHOUT_CIRCLES
-    return len(circle) > 1 and (len(folders) > 1 or bool(inner))
+def _owners(sources: list[Source]) -> dict[str, str]:
+    """The module of each file, by the file's name without its ending."""
+    bodies = {_module_of(s.path) for s in sources if s.path.endswith(".c")}
+    owners = {_module_of(s.path): _module_of(s.path) for s in sources}
+    for source in sources:
+        name = _module_of(source.path)
+        owner = name.rpartition("_")[0]
+        included = [name for _, name in source.includes]
+        if name not in bodies and owner in bodies and f"{owner}.h" in included:
+            owners[name] = owner
+    return owners
 
 
 def _module_of(path: str) -> str:
@@ -145,9 +151,12 @@ def chain(*paths: str) -> list[Source]:
             ["pg/d.h", "pg/b.h", "pg/c.h", "pg/record/a.h", "pg/b.h"],
             [["pg/b", "pg/c", "pg/record/a"]],
         ),
-        (["store/a.h", "store/b.h", "store/a.h"], [["store/a", "store/b"]]),
-        (["store/a.c", "store/a.h", "store/b.h"], []),
-        (["pg/a.h", "pg/b.h", "pg/a.h"], []),
+        (["pg/a.h", "pg/b.h", "pg/a.h"], [["pg/a", "pg/b"]]),
+        (["pg/a.c", "pg/a.h", "pg/b.h"], []),
+        # A header that is private to a module, and one that is not.
+        (["pg/a.c", "pg/a_state.h", "pg/a.h"], []),
+        (["pg/a.c", "pg/b_state.h", "pg/a.h"], [["pg/a", "pg/b_state"]]),
+        (["pg/a.c", "pg/a_types.h", "pg/b.h", "pg/a.h"], [["pg/a", "pg/a_types", "pg/b"]]),
     ],
 )
 def test_a_circle_is_seen(files: list[str], found: list[list[str]]):

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/cpu/cpu_addresses.h"
-
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,6 +8,7 @@
 #include "base/log.h"
 #include "net/interface.h"
 #include "pg/cpu/cpu_backend.h"
+#include "pg/cpu/cpu_state.h"
 
 /* The hosts that a log line lists; of more hosts only the number is given. */
 #define TOLD_HOSTS 8

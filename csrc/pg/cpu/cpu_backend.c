@@ -7,7 +7,6 @@
 
 #include "base/thread.h"
 #include "pg/cpu/algorithms/limits.h"
-#include "pg/cpu/cpu_addresses.h"
 #include "pg/cpu/cpu_members.h"
 #include "pg/cpu/cpu_refusal.h"
 #include "pg/cpu/cpu_state.h"

@@ -119,6 +119,9 @@ void dl_endpoint_drop_local(dl_endpoint *local);
  * rest stays usable. */
 void dl_endpoint_close_local(dl_endpoint *endpoint);
 
+/* Stops listening to ranks of other hosts. */
+void dl_endpoint_close_calls(dl_endpoint *endpoint);
+
 /* Closes and frees everything.  A second call does nothing. */
 void dl_endpoint_fini(dl_endpoint *endpoint);
 

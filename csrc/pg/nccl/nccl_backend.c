@@ -160,7 +160,7 @@ make_comm(nccl_backend *self, const dl_nccl_rendezvous *place, dl_deadline deadl
         return DL_OK;
     }
     DL_TRY(dl_nccl_comm_meet(self->watch, place, deadline, &made));
-    DL_TRY(dl_nccl_watch_comm(self->watch, made));
+    DL_TRY(dl_nccl_comm_watch(self->watch, made));
     *comm = made;
     return DL_OK;
 }
@@ -549,7 +549,7 @@ split_entered(nccl_backend *self, const dl_device_split_args *wanted,
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): none is made without it */
     made->rank = child->rank;
     made->size = child->size;
-    DL_TRY(dl_nccl_watch_comm(child->watch, made));
+    DL_TRY(dl_nccl_comm_watch(child->watch, made));
     child->comm = made;
     return DL_OK;
 }

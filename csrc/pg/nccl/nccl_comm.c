@@ -671,3 +671,14 @@ dl_nccl_comm_split(dl_nccl_watch *watch, const dl_nccl_split_args *wanted,
                ? DL_OK
                : dl_fail_while("splitting the NCCL communicator of %s", watch->label);
 }
+
+dl_status
+dl_nccl_comm_watch(dl_nccl_watch *watch, dl_nccl_comm *comm)
+{
+    if (dl_nccl_watch_comm(watch, comm) == DL_OK) {
+        return DL_OK;
+    }
+    dl_error error = *dl_last_error();
+    dl_nccl_comm_free(watch, comm, true);
+    return dl_rethrow(&error);
+}

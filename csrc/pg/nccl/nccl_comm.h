@@ -79,4 +79,8 @@ void dl_nccl_comm_unref(dl_nccl_comm *comm);
  * NCCL. */
 void dl_nccl_comm_free(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted);
 
+/* Has the watch watch the communicator.  On failure it is freed as one that was aborted:
+ * one that is made after the group has failed, as the other ranks do with theirs. */
+dl_status dl_nccl_comm_watch(dl_nccl_watch *watch, dl_nccl_comm *comm);
+
 #endif

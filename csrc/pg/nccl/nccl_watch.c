@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "pg/nccl/nccl_comm.h"
 #include "pg/nccl/nccl_watch_state.h"
 
 dl_nccl_watches dl_nccl_all = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -152,8 +151,6 @@ dl_nccl_watch_cause(dl_nccl_watch *self)
     return status;
 }
 
-/* A communicator that is made after the group has failed is aborted, as its peers do
- * with theirs. */
 dl_status
 dl_nccl_watch_comm(dl_nccl_watch *self, dl_nccl_comm *comm)
 {
@@ -165,12 +162,7 @@ dl_nccl_watch_comm(dl_nccl_watch *self, dl_nccl_comm *comm)
         wake_locked();
     }
     pthread_mutex_unlock(&dl_nccl_all.lock);
-    if (status != DL_OK) {
-        dl_error error = *dl_last_error();
-        dl_nccl_comm_free(self, comm, true);
-        return dl_rethrow(&error);
-    }
-    return DL_OK;
+    return status;
 }
 
 /* Once the teardown has begun it is not known when NCCL is done with the communicator,

@@ -108,8 +108,7 @@ dl_status dl_nccl_watch_admit(dl_nccl_watch *watch);
  * group is being closed. */
 dl_status dl_nccl_watch_cause(dl_nccl_watch *watch);
 
-/* Watches the communicator, with a reference of its own.  On failure it aborts the
- * communicator and drops the caller's reference. */
+/* Watches the communicator, with a reference of its own.  Fails if the group has. */
 dl_status dl_nccl_watch_comm(dl_nccl_watch *watch, dl_nccl_comm *comm);
 
 /* Takes a communicator that NCCL may still be making from another one of this watch.

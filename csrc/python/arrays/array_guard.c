@@ -2,7 +2,6 @@
 #include "python/arrays/array_guard.h"
 
 #include "python/arrays/dlpack.h"
-#include "python/arrays/pack.h"
 
 #define NEAR ((int)(sizeof((dlpy_guard *)0)->near / sizeof(dlpy_hold)))
 

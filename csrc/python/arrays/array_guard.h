@@ -35,6 +35,9 @@ typedef struct dlpy_guard {
  * Returns -1 with an exception set on failure. */
 int dlpy_guard_add(dlpy_guard *guard, PyObject *array, const dlpy_tensor *tensor);
 
+/* Adds each array of a pack; dlpy_guard_add() calls it (pack.c). */
+int dlpy_pack_guard(dlpy_guard *guard, PyObject *pack);
+
 /* Returns the `index`-th of the `count` owners that the guard holds, as a borrowed
  * reference. */
 PyObject *dlpy_guard_at(const dlpy_guard *guard, int index);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/arrays/pack.h"
-
 #include <stdlib.h>
 #include <string.h>
 
+#include "python/arrays/array_guard.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"

@@ -10,7 +10,6 @@
 
 #include "python/arrays/cuda_arg.h"
 #include "python/arrays/dlpack.h"
-#include "python/arrays/pack.h"
 #include "python/module/free_threading.h"
 #include "tensor/strided.h"
 

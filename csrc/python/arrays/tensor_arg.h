@@ -78,6 +78,19 @@ dlpy_tensor_release(dlpy_tensor *tensor)
     }
 }
 
+/* A pack is several arrays that an operation takes as one, for coalesced calls
+ * (packing.py); it is passed like any array, and only this package makes packs (pack.c).
+ *
+ * Returns true if `object` is a pack, and stores its view, which is valid as long as the
+ * pack. */
+bool dlpy_pack_view(PyObject *object, dl_tensor *view);
+
+/* Calls dlpy_torch_note_write() for each torch tensor of a pack. */
+int dlpy_pack_note_write(PyObject *pack);
+
+/* Returns 0, or -1 with a TypeError set if `object` is neither a list nor a tuple. */
+int dlpy_array_list_check(PyObject *object);
+
 /* The part of dlpy_tensor_note_write() for a torch tensor, or a pack of arrays that may
  * be torch tensors. */
 int dlpy_tensor_count_write(const dlpy_tensor *tensor, PyObject *array);

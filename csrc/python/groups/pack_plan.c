@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Which arrays of a collective over many go into packs. */
-#include "python/arrays/pack.h"
+#include "python/arrays/tensor_arg.h"
 #include "python/groups/default_group.h"
 #include "python/groups/group_type.h"
 #include "python/module/arguments.h"

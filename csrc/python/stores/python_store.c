@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/stores/python_store.h"
-
 #include <string.h>
 
 #include "base/thread.h"

@@ -15,7 +15,6 @@
 #include "python/module/errors.h"
 #include "python/module/gil.h"
 #include "python/record/call_site.h"
-#include "python/stores/python_store.h"
 #include "python/stores/store_request.h"
 #include "store/prefix_store.h"
 

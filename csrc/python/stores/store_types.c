@@ -11,7 +11,6 @@
 #include "python/module/gil.h"
 #include "python/module/parts.h"
 #include "python/record/call_site.h"
-#include "python/stores/python_store.h"
 #include "store/file_store.h"
 #include "store/hash_store.h"
 #include "store/prefix_store.h"

@@ -5,7 +5,7 @@
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_PLAN_H
 #define DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_PLAN_H
 
-#include "pg/cpu/algorithms/exchange.h"
+#include "pg/cpu/algorithms/transfer.h"
 
 /* Called before the arrival, after this rank's sizes were written: sets the place of the
  * blocks, the rounds if they are known by now, and the streams that this rank fills. */

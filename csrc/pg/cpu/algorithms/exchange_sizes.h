@@ -9,7 +9,7 @@
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_SIZES_H
 #define DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_SIZES_H
 
-#include "pg/cpu/algorithms/exchange.h"
+#include "pg/cpu/algorithms/transfer.h"
 
 typedef enum dl_exchange_offer {
     DL_OFFER_NOTHING = 0,

@@ -205,13 +205,6 @@ dl_board_populate(const dl_board *board)
     }
 }
 
-bool
-dl_board_has_ended(const dl_board *board, int rank)
-{
-    return board->options.processes != NULL
-           && dl_process_has_ended(board->options.processes[rank]);
-}
-
 static dl_board_line *
 line_of(const dl_board *board, int rank)
 {

@@ -6,7 +6,7 @@
 #ifndef DISTLITE_PG_CPU_SHM_FAILURE_CHECK_H
 #define DISTLITE_PG_CPU_SHM_FAILURE_CHECK_H
 
-#include "pg/cpu/shm/board.h"
+#include "pg/cpu/shm/lines.h"
 
 /* The check of dl_waiter; `context` is the board.  Looks, in this order, for: an abort
  * of this rank, a board broken by a peer, failures that the board cannot see, a peer
