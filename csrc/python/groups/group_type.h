@@ -27,7 +27,7 @@ typedef struct dlpy_group {
     PyObject *handler;     /* called before the core, unless NULL */
     PyObject *weak_references;
     int64_t *global_ranks;  /* by rank in the group; NULL if the same */
-    PyObject *object_calls; /* tuple: kept by objects/object_call.c; or NULL */
+    PyObject *object_calls; /* tuple: kept by objects/kept_calls.c; or NULL */
     PyObject *batch; /* list of the open batch's Works; NULL without a batch; used
                               by the thread that has opened it */
     bool is_custom;  /* its operations are written in Python; fixed */

@@ -5,14 +5,13 @@
  * operation only, in which a rank waits only for those that have an object for it.  Here
  * they are pickled, exchanged and loaded.  Whatever is not so simple is up to
  * object_call.py, which also describes the header; its numbers are little-endian. */
-#include "python/groups/group_type.h"
+#include "python/objects/object_call.h"
 
 #include <stddef.h>
 #include <string.h>
 #include <structmember.h>
 
 #include "pg/backend.h"
-#include "python/groups/default_group.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
@@ -45,29 +44,9 @@
  * which is a transfer of its own: less is cheaper to copy. */
 #define PART_LEAST (64 << 10)
 
-/* Descriptions that a group keeps: of its latest different calls. */
-#define KEPT_LIMIT 128
-
-typedef struct object_call {
-    PyObject_HEAD PyObject *group; /* NULL until set, like the next */
-    PyObject *name;
-    PyObject *refusal; /* the Message of a rank that must not take part, or None */
-    int op;
-    int rank;
-    int root; /* rank in the group; -1: there is none */
-    int size;
-    int kind;
-    char in_python; /* the blocks are moved by the public operations */
-    /* Of a kept description: the arguments, of which ranks are -1 for None, and whether
-     * the group was the default group. */
-    int64_t ranks[2];
-    PyObject *safe; /* None, True or False, borrowed */
-    bool is_default;
-} object_call;
-
 /* One call on its way.  The blocks of all ranks are one behind the other. */
 typedef struct exchange {
-    object_call *call;
+    dlpy_object_call *call;
     dlpy_state *state;
     dl_group *group;
     dl_call core;
@@ -97,7 +76,7 @@ static const dl_op_type operations[] = {DL_BROADCAST, DL_ALL_GATHER, DL_GATHER,
 static int
 make_blocks(exchange *self)
 {
-    const object_call *call = self->call;
+    const dlpy_object_call *call = self->call;
     bool is_root = call->rank == call->root;
     dl_op_type op = self->core.op;
 
@@ -547,7 +526,7 @@ find_pickle(dlpy_state *state)
 }
 
 static int
-check_call(const dlpy_state *state, const object_call *self)
+check_call(const dlpy_state *state, const dlpy_object_call *self)
 {
     if (self->group == NULL || !dlpy_group_check(state, self->group) || self->op < 0
         || self->op >= (int)(sizeof operations / sizeof *operations)) {
@@ -562,7 +541,7 @@ static PyObject *
 exchange_objects(PyObject *object, PyTypeObject *type, PyObject *const *args,
                  Py_ssize_t count, PyObject *Py_UNUSED(keywords))
 {
-    object_call *call = (object_call *)object;
+    dlpy_object_call *call = (dlpy_object_call *)object;
     exchange self; /* what is near needs no initial values */
     PyObject *result = NULL;
 
@@ -599,7 +578,7 @@ exchange_objects(PyObject *object, PyTypeObject *type, PyObject *const *args,
 static int
 call_traverse(PyObject *object, visitproc visit, void *arg)
 {
-    object_call *self = (object_call *)object;
+    dlpy_object_call *self = (dlpy_object_call *)object;
 
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->group);
@@ -611,7 +590,7 @@ call_traverse(PyObject *object, visitproc visit, void *arg)
 static int
 call_clear(PyObject *object)
 {
-    object_call *self = (object_call *)object;
+    dlpy_object_call *self = (dlpy_object_call *)object;
 
     Py_CLEAR(self->group);
     Py_CLEAR(self->name);
@@ -630,174 +609,26 @@ call_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* What a kept description was asked for with. */
-typedef struct wanted {
-    PyObject *name;
-    PyObject *safe;
-    int64_t ranks[2]; /* global, and in the group; -1 for None */
-    bool is_default;
-} wanted;
-
-/* Returns false for ranks that are no plain numbers. */
-static bool
-read_ranks(PyObject *const *args, int64_t ranks[2])
-{
-    for (int i = 0; i < 2; i++) {
-        if (args[i] == Py_None) {
-            ranks[i] = -1;
-        } else {
-            ranks[i] = PyLong_CheckExact(args[i]) ? PyLong_AsLong(args[i]) : -1;
-            if (ranks[i] < 0) {
-                PyErr_Clear();
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
-/* Returns the place of a description in the tuple, or the tuple's size. */
-static Py_ssize_t
-find_kept(PyObject *all, const wanted *wanted)
-{
-    Py_ssize_t i = 0;
-
-    for (; i < PyTuple_GET_SIZE(all); i++) {
-        const object_call *each = (const object_call *)PyTuple_GET_ITEM(all, i);
-        if (each->name == wanted->name && each->ranks[0] == wanted->ranks[0]
-            && each->ranks[1] == wanted->ranks[1] && each->safe == wanted->safe
-            && each->is_default == wanted->is_default) {
-            break;
-        }
-    }
-    return i;
-}
-
-/* The parameters of a call by which a description is kept and found. */
-#define WANTED                                        \
-    5,                                                \
-    {                                                 \
-        "name", "group", "rank", "group_rank", "safe" \
-    }
-
-/* Reads these.  Returns a new reference to the group; NULL with an exception if they are
- * not these, and without one if descriptions of such a call are not kept. */
-static PyObject *
-read_wanted(dlpy_state *state, const dlpy_signature *signature, dlpy_call call,
-            wanted *wanted)
-{
-    PyObject *args[5];
-
-    if (dlpy_take_arguments(signature, call, args) < 0) {
-        return NULL;
-    }
-    PyObject *world = dlpy_default_group(state);
-    PyObject *group = args[1] == Py_None ? world : args[1];
-
-    wanted->name = args[0];
-    wanted->safe = args[4];
-    wanted->is_default = group == world;
-    bool is_plain = args[4] == Py_None || PyBool_Check(args[4]);
-    if (group != NULL
-        && (!is_plain || !dlpy_group_check(state, group)
-            || !read_ranks(args + 2, wanted->ranks))) {
-        group = NULL;
-    }
-    Py_XINCREF(group);
-    Py_XDECREF(world);
-    return group;
-}
-
-static PyObject *
-kept_call(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    static const dlpy_signature signature = {"_kept_call", WANTED};
-    PyObject *found = NULL;
-    wanted wanted;
-    PyObject *group = read_wanted(dlpy_state_of_module(module), &signature,
-                                  (dlpy_call){args, count, keywords}, &wanted);
-
-    if (PyErr_Occurred()) {
-        return NULL;
-    }
-    PyObject *all = group == NULL ? NULL : dlpy_group_object_calls(group);
-    Py_ssize_t place = all == NULL ? 0 : find_kept(all, &wanted);
-    if (all != NULL && place < PyTuple_GET_SIZE(all)) {
-        found = Py_NewRef(PyTuple_GET_ITEM(all, place));
-    }
-    Py_XDECREF(all);
-    Py_XDECREF(group);
-    return found != NULL ? found : Py_NewRef(Py_None);
-}
-
-/* The method keep(), with the arguments of _kept_call().  The description comes first,
- * and one for the same arguments, or the last of too many, is dropped. */
-static PyObject *
-keep_call(PyObject *object, PyTypeObject *type, PyObject *const *args, Py_ssize_t count,
-          PyObject *keywords)
-{
-    static const dlpy_signature signature = {"keep", WANTED};
-    object_call *self = (object_call *)object;
-    wanted wanted;
-    PyObject *group = read_wanted(dlpy_state_of_class(type), &signature,
-                                  (dlpy_call){args, count, keywords}, &wanted);
-
-    if (group == NULL) {
-        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-    }
-    self->ranks[0] = wanted.ranks[0];
-    self->ranks[1] = wanted.ranks[1];
-    self->safe = wanted.safe;
-    self->is_default = wanted.is_default;
-    PyObject *former = dlpy_group_object_calls(group);
-    Py_ssize_t size = former == NULL ? 0 : PyTuple_GET_SIZE(former);
-    Py_ssize_t place = former == NULL ? 0 : find_kept(former, &wanted);
-    place = place < KEPT_LIMIT ? place : KEPT_LIMIT - 1;
-    PyObject *all = PyTuple_New(place < size ? size : size + 1);
-    if (all != NULL) {
-        PyTuple_SET_ITEM(all, 0, Py_NewRef(object));
-        for (Py_ssize_t i = 0; i < size; i++) {
-            if (i != place) {
-                PyTuple_SET_ITEM(all, i < place ? i + 1 : i,
-                                 Py_NewRef(PyTuple_GET_ITEM(former, i)));
-            }
-        }
-        dlpy_group_keep_object_calls(group, all);
-    }
-    Py_XDECREF(former);
-    Py_DECREF(group);
-    return all == NULL ? NULL : Py_NewRef(Py_None);
-}
-
-static PyObject *
-forget_calls(PyObject *module, PyObject *group)
-{
-    if (dlpy_group_check(dlpy_state_of_module(module), group)) {
-        dlpy_group_keep_object_calls(group, NULL);
-    }
-    Py_RETURN_NONE;
-}
-
 #define METHOD(name, function, documentation)       \
     {name, (PyCFunction)(void (*)(void))(function), \
      METH_METHOD | METH_FASTCALL | METH_KEYWORDS, documentation}
 
 static PyMethodDef call_methods[] = {
     METHOD("exchange", exchange_objects, DLPY_DOC__OBJECTCALL_EXCHANGE),
-    METHOD("keep", keep_call, DLPY_DOC__OBJECTCALL_KEEP),
+    METHOD("keep", dlpy_object_call_keep, DLPY_DOC__OBJECTCALL_KEEP),
     {0},
 };
 
 static PyMemberDef call_members[] = {
-    {"group", T_OBJECT_EX, offsetof(object_call, group), 0, NULL},
-    {"name", T_OBJECT_EX, offsetof(object_call, name), 0, NULL},
-    {"refusal", T_OBJECT, offsetof(object_call, refusal), 0, NULL},
-    {"op", T_INT, offsetof(object_call, op), 0, NULL},
-    {"rank", T_INT, offsetof(object_call, rank), 0, NULL},
-    {"root", T_INT, offsetof(object_call, root), 0, NULL},
-    {"size", T_INT, offsetof(object_call, size), 0, NULL},
-    {"kind", T_INT, offsetof(object_call, kind), 0, NULL},
-    {"in_python", T_BOOL, offsetof(object_call, in_python), 0, NULL},
+    {"group", T_OBJECT_EX, offsetof(dlpy_object_call, group), 0, NULL},
+    {"name", T_OBJECT_EX, offsetof(dlpy_object_call, name), 0, NULL},
+    {"refusal", T_OBJECT, offsetof(dlpy_object_call, refusal), 0, NULL},
+    {"op", T_INT, offsetof(dlpy_object_call, op), 0, NULL},
+    {"rank", T_INT, offsetof(dlpy_object_call, rank), 0, NULL},
+    {"root", T_INT, offsetof(dlpy_object_call, root), 0, NULL},
+    {"size", T_INT, offsetof(dlpy_object_call, size), 0, NULL},
+    {"kind", T_INT, offsetof(dlpy_object_call, kind), 0, NULL},
+    {"in_python", T_BOOL, offsetof(dlpy_object_call, in_python), 0, NULL},
     {0},
 };
 
@@ -813,16 +644,10 @@ static PyType_Slot call_slots[] = {
 
 static PyType_Spec call_spec = {
     .name = "distlite._C._ObjectCall",
-    .basicsize = sizeof(object_call),
+    .basicsize = sizeof(dlpy_object_call),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC
              | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = call_slots,
-};
-
-static PyMethodDef functions[] = {
-    DLPY_FUNCTION("_kept_call", kept_call, DLPY_DOC__KEPT_CALL),
-    {"_forget_calls", forget_calls, METH_O, DLPY_DOC__FORGET_CALLS},
-    {0},
 };
 
 int
@@ -833,5 +658,5 @@ dlpy_add_object_calls(PyObject *module)
         || dlpy_add_type(module, &call_spec, NULL, NULL) < 0) {
         return -1;
     }
-    return PyModule_AddFunctions(module, functions);
+    return dlpy_add_kept_calls(module);
 }
