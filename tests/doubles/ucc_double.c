@@ -44,12 +44,9 @@ enum {
     ALL_TO_ALL_V = 16,
     BARRIER = 32,
     BROADCAST = 64,
-    GATHER = 512,
-    GATHER_V = 1024,
     REDUCE = 2048,
     REDUCE_SCATTER = 4096,
     REDUCE_SCATTER_V = 8192,
-    SCATTER_V = 32768,
 };
 
 enum {
@@ -295,19 +292,11 @@ plan_gather(request *self, int rank)
 {
     const args *given = &self->args;
     const block *from = &given->from.one;
-    bool is_by_rank = given->type == ALL_GATHER_V || given->type == GATHER_V;
-    bool is_rooted = given->type == GATHER || given->type == GATHER_V;
     int me = self->team->rank;
     size_t unit;
     char *data;
 
-    if (is_rooted && me != (int)given->root) {
-        if (rank == (int)given->root) {
-            plan_send(self, rank, from->data, bytes_of(from));
-        }
-        return;
-    }
-    if (is_by_rank) {
+    if (given->type == ALL_GATHER_V) {
         unit = part_of(given, &given->to.many, rank, &data);
     } else {
         unit = bytes_of(&given->to.one) / (size_t)self->team->size;
@@ -320,31 +309,7 @@ plan_gather(request *self, int rank)
         return;
     }
     plan_receive(self, rank, data, unit);
-    if (!is_rooted) {
-        plan_send(self, rank, from->data, bytes_of(from));
-    }
-}
-
-static void
-plan_scatter(request *self, int rank)
-{
-    const args *given = &self->args;
-    const block *to = &given->to.one;
-    int me = self->team->rank;
-    char *data;
-
-    if (me != (int)given->root) {
-        if (rank == (int)given->root) {
-            plan_receive(self, rank, to->data, bytes_of(to));
-        }
-        return;
-    }
-    size_t size = part_of(given, &given->from.many, rank, &data);
-    if (rank != me) {
-        plan_send(self, rank, data, size);
-    } else if (size > 0) {
-        memcpy(to->data, data, size);
-    }
+    plan_send(self, rank, from->data, bytes_of(from));
 }
 
 static void
@@ -448,11 +413,7 @@ planner_of(int type)
     switch (type) {
     case ALL_GATHER:
     case ALL_GATHER_V:
-    case GATHER:
-    case GATHER_V:
         return plan_gather;
-    case SCATTER_V:
-        return plan_scatter;
     case ALL_TO_ALL_V:
         return plan_all_to_all;
     case ALL_REDUCE:

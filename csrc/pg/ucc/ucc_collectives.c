@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/ucc/ucc_state.h"
-#include "tensor/strided.h"
 
 /* All forms with one count and offset per rank use 64 bits. */
 #define WIDE_LENGTHS (DL_UCC_COUNTS_64 | DL_UCC_DISPLACEMENTS_64)
@@ -29,21 +28,6 @@ begin_movement(movement *move, dl_backend *backend, const dl_op_context *op)
     return dl_ucc_meet(move->self, op);
 }
 
-/* Carries out a collective in a group of one rank: copies its own block. */
-static dl_status
-copy_own_block(dl_ucc_backend *self, const dl_tensor *input, const dl_tensor *output)
-{
-    dl_ucc_layout from;
-
-    if (input->data == output->data) {
-        return DL_OK;
-    }
-    dl_ucc_layout_init(&from, input, 1, self->lengths);
-    DL_TRY(dl_ucc_layout_read(&from, &self->input, false));
-    dl_strided_scatter_part(output, from.data, 0, from.size);
-    return DL_OK;
-}
-
 static void
 set_source(movement *move, const dl_tensor *blocks, int count)
 {
@@ -63,14 +47,9 @@ static bool
 is_shared(const movement *move)
 {
     const dl_ucc_layout *from = &move->from;
-    const dl_ucc_layout *to = &move->to;
-
-    if (from->count == 0 || to->count == 0) {
-        return false;
-    }
     const dl_tensor *input = &from->blocks[from->count == 1 ? 0 : move->self->rank];
-    const dl_tensor *output = &to->blocks[to->count == 1 ? 0 : move->self->rank];
-    return input->data == output->data;
+
+    return input->data == move->to.blocks[move->self->rank].data;
 }
 
 /* Makes the blocks contiguous where necessary, runs the collective, and copies the
@@ -79,9 +58,8 @@ static dl_status
 move_blocks(movement *move, int collective)
 {
     dl_ucc_args *args = &move->args;
-    bool is_by_rank = collective == DL_UCC_ALL_GATHER_V || collective == DL_UCC_GATHER_V
-                      || collective == DL_UCC_SCATTER_V
-                      || collective == DL_UCC_ALL_TO_ALL_V;
+    bool is_by_rank =
+        collective == DL_UCC_ALL_GATHER_V || collective == DL_UCC_ALL_TO_ALL_V;
 
     DL_TRY(dl_ucc_layout_read(&move->from, &move->self->input, is_shared(move)));
     DL_TRY(dl_ucc_layout_write(&move->to, &move->self->output));
@@ -91,8 +69,8 @@ move_blocks(movement *move, int collective)
     args->source = is_by_rank && move->from.count > 1
                        ? dl_ucc_layout_parts(&move->from)
                        : dl_ucc_layout_whole(&move->from);
-    args->target = is_by_rank && move->to.count > 1 ? dl_ucc_layout_parts(&move->to)
-                                                    : dl_ucc_layout_whole(&move->to);
+    args->target =
+        is_by_rank ? dl_ucc_layout_parts(&move->to) : dl_ucc_layout_whole(&move->to);
     DL_TRY(dl_ucc_run(move->self, move->op, args, move->from.size + move->to.size));
     dl_ucc_layout_unpack(&move->to);
     return DL_OK;
@@ -104,7 +82,7 @@ dl_ucc_broadcast(dl_backend *backend, const dl_op_context *op, const dl_call *ca
     movement move;
 
     DL_TRY(begin_movement(&move, backend, op));
-    if (move.self->size == 1 || call->tensor.count == 0) {
+    if (call->tensor.count == 0) {
         return DL_OK;
     }
     /* UCC takes the array as `source` on all ranks. */
@@ -131,7 +109,7 @@ dl_ucc_barrier(dl_backend *backend, const dl_op_context *op, const dl_call *call
     (void)call;
     DL_TRY(begin_movement(&move, backend, op));
     move.args.collective = DL_UCC_BARRIER;
-    return move.self->size == 1 ? DL_OK : dl_ucc_run(move.self, op, &move.args, 0);
+    return dl_ucc_run(move.self, op, &move.args, 0);
 }
 
 dl_status
@@ -140,9 +118,6 @@ dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op, const dl_call *c
     movement move;
 
     DL_TRY(begin_movement(&move, backend, op));
-    if (move.self->size == 1) {
-        return copy_own_block(move.self, &call->tensor, call->outputs);
-    }
     set_source(&move, &call->tensor, 1);
     set_target(&move, call->outputs, move.self->size);
     if (move.to.size == 0) {
@@ -152,53 +127,14 @@ dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op, const dl_call *c
                                                               : DL_UCC_ALL_GATHER_V);
 }
 
-/* gather and scatter.  If blocks are uneven, all ranks take part, because only the root
- * knows their sizes, and which are empty.  A scatter always uses the form with counts,
- * because not all transports have the other one. */
-dl_status
-dl_ucc_move_rooted(dl_backend *backend, const dl_op_context *op, const dl_call *call)
-{
-    bool is_gather = call->op == DL_GATHER;
-    movement move;
-
-    set_up(&move, backend, op);
-    int size = move.self->size;
-    bool is_root = call->root == move.self->rank;
-    if (size == 1) {
-        return copy_own_block(move.self, is_gather ? &call->tensor : call->inputs,
-                              is_gather ? call->outputs : &call->tensor);
-    }
-    if (is_gather || is_root) {
-        set_source(&move, is_gather ? &call->tensor : call->inputs,
-                   is_gather ? 1 : size);
-    }
-    if (!is_gather || is_root) {
-        set_target(&move, is_gather ? call->outputs : &call->tensor,
-                   is_gather ? size : 1);
-    }
-    DL_TRY(call->is_uneven
-               ? dl_ucc_meet_sizes(move.self, op, &move.from, &move.to, call->root)
-               : dl_ucc_meet(move.self, op));
-    if (!call->is_uneven && (is_gather ? move.from.size : move.to.size) == 0) {
-        return DL_OK;
-    }
-    move.args.root = (uint64_t)call->root;
-    return move_blocks(&move, !is_gather        ? DL_UCC_SCATTER_V
-                              : call->is_uneven ? DL_UCC_GATHER_V
-                                                : DL_UCC_GATHER);
-}
-
 dl_status
 dl_ucc_all_to_all(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     movement move;
 
     set_up(&move, backend, op);
-    if (move.self->size == 1) {
-        return copy_own_block(move.self, call->inputs, call->outputs);
-    }
     set_source(&move, call->inputs, move.self->size);
     set_target(&move, call->outputs, move.self->size);
-    DL_TRY(dl_ucc_meet_sizes(move.self, op, &move.from, &move.to, 0));
+    DL_TRY(dl_ucc_meet_sizes(move.self, op, &move.from, &move.to));
     return move_blocks(&move, DL_UCC_ALL_TO_ALL_V);
 }

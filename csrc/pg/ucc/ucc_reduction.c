@@ -279,13 +279,11 @@ dl_ucc_all_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *c
         return DL_OK;
     }
     DL_TRY(prepare_input(&fold, tensor, 1, &data));
-    if (fold.self->size > 1) {
-        fold.args.collective = DL_UCC_ALL_REDUCE;
-        fold.args.mask = DL_UCC_ARGS_FLAGS;
-        fold.args.flags = DL_UCC_IN_PLACE;
-        fold.args.target = side_of(&fold, data, tensor->count);
-        DL_TRY(dl_ucc_run(fold.self, op, &fold.args, 2 * dl_tensor_size(tensor)));
-    }
+    fold.args.collective = DL_UCC_ALL_REDUCE;
+    fold.args.mask = DL_UCC_ARGS_FLAGS;
+    fold.args.flags = DL_UCC_IN_PLACE;
+    fold.args.target = side_of(&fold, data, tensor->count);
+    DL_TRY(dl_ucc_run(fold.self, op, &fold.args, 2 * dl_tensor_size(tensor)));
     return write_result(&fold, tensor, data);
 }
 
@@ -304,9 +302,6 @@ dl_ucc_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *call)
     }
     bool is_root = call->root == fold.self->rank;
     DL_TRY(prepare_input(&fold, tensor, 1, &input));
-    if (fold.self->size == 1) {
-        return write_result(&fold, tensor, input);
-    }
     if (is_root) {
         DL_TRY(place_output(&fold, tensor, true, &output));
     }
@@ -367,9 +362,6 @@ dl_ucc_reduce_scatter(dl_backend *backend, const dl_op_context *op, const dl_cal
     DL_TRY(prepare_input(&fold, call->inputs, fold.self->size, &input));
     if (fold.from.size == 0) {
         return DL_OK;
-    }
-    if (fold.self->size == 1) {
-        return write_result(&fold, &call->tensor, input);
     }
     bool is_input = call->inputs[fold.self->rank].data == call->tensor.data;
     DL_TRY(place_output(&fold, &call->tensor, is_input, &output));

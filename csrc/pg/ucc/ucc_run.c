@@ -90,28 +90,25 @@ dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op)
         self, op, dl_backend_run(self->pair.cpu, op, &(dl_call){.op = DL_BARRIER}));
 }
 
-/* UCC has no scan, so the CPU backend beside it carries it out. */
 dl_status
-dl_ucc_scan(dl_backend *backend, const dl_op_context *op, const dl_call *call)
+dl_ucc_collective(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
+    static dl_collective_fn *const in_ucc[DL_OP_TYPE_COUNT] = {
+        [DL_ALL_REDUCE] = dl_ucc_all_reduce,
+        [DL_BROADCAST] = dl_ucc_broadcast,
+        [DL_BARRIER] = dl_ucc_barrier,
+        [DL_REDUCE] = dl_ucc_reduce,
+        [DL_ALL_GATHER] = dl_ucc_all_gather,
+        [DL_REDUCE_SCATTER] = dl_ucc_reduce_scatter,
+        [DL_ALL_TO_ALL] = dl_ucc_all_to_all,
+    };
     dl_ucc_backend *self = dl_ucc_self(backend);
 
+    if (self->size > 1 && in_ucc[call->op] != NULL) {
+        return in_ucc[call->op](backend, op, call);
+    }
     DL_TRY(check_admitted(self));
     return end_cpu_part(self, op, dl_backend_run(self->pair.cpu, op, call));
-}
-
-/* Writes one number per rank: the sizes of a list, or the size of a single block at
- * `root`. */
-static void
-put_side(const dl_ucc_layout *side, int size, int root, uint64_t *numbers)
-{
-    for (int rank = 0; rank < size; rank++) {
-        numbers[rank] = side->count > 1 ? side->counts[rank] : 0;
-    }
-    if (side->count == 1) {
-        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): of a checked size */
-        numbers[root] = side->counts[0];
-    }
 }
 
 static dl_status
@@ -159,9 +156,10 @@ sizes_of(const dl_ucc_backend *self, uint64_t *rows, int rank)
 
 dl_status
 dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
-                  const dl_ucc_layout *from, const dl_ucc_layout *to, int root)
+                  const dl_ucc_layout *from, const dl_ucc_layout *to)
 {
     size_t count = (size_t)self->size;
+    size_t bytes = count * sizeof(uint64_t);
     uint64_t *rows = calloc(2 * count * count, sizeof *rows);
     dl_tensor *blocks = calloc(count, sizeof *blocks);
     dl_status status = check_admitted(self);
@@ -177,8 +175,8 @@ dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
         blocks[rank] = sizes_of(self, rows, rank);
     }
     dl_call call = dl_call_all_gather(&blocks[self->rank], blocks);
-    put_side(from, self->size, root, call.tensor.data);
-    put_side(to, self->size, root, (uint64_t *)call.tensor.data + count);
+    memcpy(call.tensor.data, from->counts, bytes);
+    memcpy((uint64_t *)call.tensor.data + count, to->counts, bytes);
     status = end_cpu_part(self, op, dl_backend_run(self->pair.cpu, op, &call));
     if (status == DL_OK) {
         status = compare_sizes(self, op, rows);

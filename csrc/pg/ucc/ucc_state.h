@@ -135,11 +135,10 @@ dl_ucc_self(dl_backend *backend)
 dl_status dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op);
 
 /* Like dl_ucc_meet(), for operations whose fingerprints do not fix the sizes: compares
- * what each rank sends to the others with what these expect.  A side of one block is
- * for `root`, or from it. */
+ * what each rank sends to the others with what these expect.  Both sides have a block
+ * for each rank. */
 dl_status dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
-                            const dl_ucc_layout *from, const dl_ucc_layout *to,
-                            int root);
+                            const dl_ucc_layout *from, const dl_ucc_layout *to);
 
 /* Carries out one collective.  `bytes` is how many bytes this rank sends and
  * receives. */
@@ -160,9 +159,12 @@ void dl_ucc_patience_init(dl_ucc_patience *patience, size_t bytes);
 /* Yields or sleeps once.  Fails with DL_INTERRUPTED. */
 dl_status dl_ucc_patience_rest(dl_ucc_patience *patience);
 
-/* The table of operations (ucc_collectives.c, ucc_reduction.c, ucc_run.c). */
+/* Carries out a collective: by one of the functions below, in a group of several ranks.
+ * The others are up to the CPU backend beside UCC: scans, which UCC lacks; gathering and
+ * scattering, of which UCC has several forms that not all transports support; and all
+ * collectives of a group of one rank. */
+dl_collective_fn dl_ucc_collective;
 dl_collective_fn dl_ucc_all_reduce, dl_ucc_broadcast, dl_ucc_barrier, dl_ucc_reduce;
-dl_collective_fn dl_ucc_scan, dl_ucc_all_gather, dl_ucc_move_rooted;
-dl_collective_fn dl_ucc_reduce_scatter, dl_ucc_all_to_all;
+dl_collective_fn dl_ucc_all_gather, dl_ucc_reduce_scatter, dl_ucc_all_to_all;
 
 #endif
