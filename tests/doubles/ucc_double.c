@@ -46,7 +46,6 @@ enum {
     BROADCAST = 64,
     REDUCE = 2048,
     REDUCE_SCATTER = 4096,
-    REDUCE_SCATTER_V = 8192,
 };
 
 enum {
@@ -344,13 +343,7 @@ share_of(const request *self, int rank, size_t *offset)
         *offset = (size_t)rank * even;
         return even;
     }
-    if (given->type != REDUCE_SCATTER_V) {
-        return all;
-    }
-    for (int i = 0; i < rank; i++) {
-        *offset += length_at(given, given->to.many.counts, i, 4);
-    }
-    return length_at(given, given->to.many.counts, rank, 4);
+    return all;
 }
 
 static void
@@ -419,7 +412,6 @@ planner_of(int type)
     case ALL_REDUCE:
     case REDUCE:
     case REDUCE_SCATTER:
-    case REDUCE_SCATTER_V:
         return plan_reduction;
     case BROADCAST:
         return plan_broadcast;

@@ -144,7 +144,6 @@ dl_ucc_reduction_of(dl_reduce_op op, dl_dtype dtype, dl_ucc_reduction *reduction
 /* A collective that reduces. */
 typedef struct folding {
     dl_ucc_backend *self;
-    const dl_op_context *op;
     dl_ucc_reduction kind;
     dl_reduce_op reduce_op;
     double factor;
@@ -160,7 +159,6 @@ begin_folding(folding *fold, dl_backend *backend, const dl_op_context *op,
 {
     *fold = (folding){
         .self = dl_ucc_self(backend),
-        .op = op,
         .reduce_op = reduce_op,
         .dtype = dtype,
         .computed = dl_reduce_dtype(dtype),
@@ -313,43 +311,6 @@ dl_ucc_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *call)
     return is_root ? write_result(&fold, tensor, output) : DL_OK;
 }
 
-/* With blocks of different sizes, every rank passes the sizes of all of them. */
-static void
-set_parts(folding *fold, const dl_call *call, void *output)
-{
-    dl_ucc_backend *self = fold->self;
-    uint64_t *counts = self->lengths + 2 * self->size;
-    uint64_t offset = 0;
-
-    for (int i = 0; i < self->size; i++) {
-        counts[i] = call->inputs[i].count * fold->kind.per_element;
-        counts[self->size + i] = offset;
-        offset += counts[i];
-    }
-    fold->args.collective = DL_UCC_REDUCE_SCATTER_V;
-    fold->args.mask = DL_UCC_ARGS_FLAGS;
-    fold->args.flags = DL_UCC_COUNTS_64 | DL_UCC_DISPLACEMENTS_64;
-    fold->args.target = (dl_ucc_side){
-        .many = {output, counts, counts + self->size, (uint64_t)fold->kind.dtype,
-                 DL_UCC_HOST},
-    };
-}
-
-static dl_status
-scatter_sum(folding *fold, const dl_call *call, void *input, void *output)
-{
-    size_t count = fold->from.size / call->tensor.item_size;
-
-    if (dl_ucc_layout_is_even(&fold->from)) {
-        fold->args.collective = DL_UCC_REDUCE_SCATTER;
-        fold->args.target = side_of(fold, output, call->tensor.count);
-    } else {
-        set_parts(fold, call, output);
-    }
-    fold->args.source = side_of(fold, input, count);
-    return dl_ucc_run(fold->self, fold->op, &fold->args, 2 * fold->from.size);
-}
-
 dl_status
 dl_ucc_reduce_scatter(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
@@ -365,6 +326,9 @@ dl_ucc_reduce_scatter(dl_backend *backend, const dl_op_context *op, const dl_cal
     }
     bool is_input = call->inputs[fold.self->rank].data == call->tensor.data;
     DL_TRY(place_output(&fold, &call->tensor, is_input, &output));
-    DL_TRY(scatter_sum(&fold, call, input, output));
+    fold.args.collective = DL_UCC_REDUCE_SCATTER;
+    fold.args.source = side_of(&fold, input, fold.from.size / call->tensor.item_size);
+    fold.args.target = side_of(&fold, output, call->tensor.count);
+    DL_TRY(dl_ucc_run(fold.self, op, &fold.args, 2 * fold.from.size));
     return write_result(&fold, &call->tensor, output);
 }

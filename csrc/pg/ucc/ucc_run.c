@@ -104,7 +104,9 @@ dl_ucc_collective(dl_backend *backend, const dl_op_context *op, const dl_call *c
     };
     dl_ucc_backend *self = dl_ucc_self(backend);
 
-    if (self->size > 1 && in_ucc[call->op] != NULL) {
+    bool is_uneven = op->fingerprint.op == DL_REDUCE_SCATTER_V;
+
+    if (self->size > 1 && in_ucc[call->op] != NULL && !is_uneven) {
         return in_ucc[call->op](backend, op, call);
     }
     DL_TRY(check_admitted(self));

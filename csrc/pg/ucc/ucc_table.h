@@ -29,7 +29,6 @@ enum {
     DL_UCC_BROADCAST = 64,
     DL_UCC_REDUCE = 2048,
     DL_UCC_REDUCE_SCATTER = 4096,
-    DL_UCC_REDUCE_SCATTER_V = 8192,
 };
 
 /* Dtypes. */
