@@ -23,10 +23,8 @@
 #define POLLS 32
 #define SLICES_PER_CHECK 8
 
-/* Keys in the group's store: why a rank gave up the group, and the number of the last
- * operation that a rank could not begin, with the reason. */
+/* Key in the group's store: why a rank gave up the group. */
 #define FAULT_KEY DL_LITERAL("ucc/fault")
-#define REFUSED_KEY DL_LITERAL("ucc/refused")
 
 /* Slices that a wait continues after a rank is gone, because what it sent before may
  * still have to arrive. */
@@ -236,53 +234,19 @@ send_failure(dl_ucc_backend *self, const dl_op_context *op)
     return error.status;
 }
 
-/* Reads a text that a rank has published.  The operation does not need the store, which
- * may be gone. */
-static bool
-read_published(const dl_ucc_backend *self, dl_bytes key, dl_buffer *text)
-{
-    dl_store *store = self->exchange.store;
-    bool exists = false;
-
-    dl_buffer_clear(text);
-    return dl_store_check(store, &key, 1, &exists, dl_deadline_after(0)) == DL_OK
-           && exists && dl_store_get(store, key, text, dl_deadline_after(0)) == DL_OK;
-}
-
-/* Tells ranks that have begun the operation that this one cannot, for the reason in the
- * thread's last error.  Ranks that cannot either do not look, and the group stays
- * usable: the text counts for this operation alone. */
-static void
-publish_refusal(const dl_ucc_backend *self, const dl_op_context *op)
-{
-    char text[DL_ERROR_TEXT_SIZE + 64];
-    dl_error error = *dl_last_error();
-
-    snprintf(text, sizeof text, "%" PRIu64 " %s: %s", op->sequence, self->label,
-             error.text);
-    (void)dl_store_set(self->exchange.store, REFUSED_KEY, dl_bytes_of(text),
-                       dl_deadline_after(DL_SECOND));
-    (void)dl_rethrow(&error);
-}
-
-/* Reads why a rank cannot begin the operation. */
-static bool
-read_refusal(const dl_ucc_backend *self, const dl_op_context *op, dl_buffer *text)
-{
-    char number[24];
-
-    snprintf(number, sizeof number, "%" PRIu64 " ", op->sequence);
-    return read_published(self, REFUSED_KEY, text) && text->size > strlen(number)
-           && memcmp(text->data, number, strlen(number)) == 0;
-}
-
+/* Fails with what a rank has published.  The operation does not need the store, which may
+ * be gone. */
 static dl_status
 check_faults(const dl_ucc_backend *self, const dl_op_context *op)
 {
+    dl_store *store = self->exchange.store;
+    dl_bytes key = FAULT_KEY;
     dl_buffer text = {0};
     dl_status status = DL_OK;
+    bool exists = false;
 
-    if (read_published(self, FAULT_KEY, &text) || read_refusal(self, op, &text)) {
+    if (dl_store_check(store, &key, 1, &exists, dl_deadline_after(0)) == DL_OK && exists
+        && dl_store_get(store, key, &text, dl_deadline_after(0)) == DL_OK) {
         status = dl_fail(DL_PEER_LOST, "%s #%" PRIu64 " cannot end in %s: %.*s",
                          dl_op_type_name(op->fingerprint.op), op->sequence, self->label,
                          (int)text.size, (const char *)text.data);
@@ -411,7 +375,7 @@ post_collective(dl_ucc_backend *self, const char *name, dl_ucc_args *args,
     if (status == DL_UCC_NOT_SUPPORTED || status == DL_UCC_NOT_IMPLEMENTED) {
         return dl_fail(DL_UNSUPPORTED,
                        "%s: %s in UCC %u.%u with the transports available here "
-                       "(UCC_CLS, UCC_TLS); nothing was sent",
+                       "(UCC_CLS, UCC_TLS)",
                        name, ucc->status_text(status), ucc->major, ucc->minor);
     }
     DL_TRY(dl_ucc_check(ucc, status, name));
@@ -442,10 +406,6 @@ dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
 
     dl_status status =
         post_if_enabled(self, dl_op_type_name(op->fingerprint.op), args, &request);
-    if (status == DL_UNSUPPORTED) {
-        publish_refusal(self, op);
-        return status;
-    }
     if (status == DL_OK) {
         status = wait_for_request(self, op, request, bytes, &is_over);
         status = status == DL_BACKEND ? find_cause(self, op) : status;
