@@ -85,9 +85,9 @@ def layering_errors(source: Source) -> list[str]:
 
 
 def circles(sources: list[Source]) -> list[list[str]]:
-    """Circles among modules.  A module is a header with its .c file, and what is private
-    to it: headers without a .c file that include its header, and whose names begin with
-    the module's.
+    """Circles among modules.  A module is a header with its .c file, and what is
+    private to it: headers without a .c file that include its header, and whose names
+    begin with the module's.
 
     Functions that a header declares may stand in another .c file than its own, above
     what that uses: so dl_group_new() is in membership.c, which knows everything, and
@@ -156,7 +156,10 @@ def chain(*paths: str) -> list[Source]:
         # A header that is private to a module, and one that is not.
         (["pg/a.c", "pg/a_state.h", "pg/a.h"], []),
         (["pg/a.c", "pg/b_state.h", "pg/a.h"], [["pg/a", "pg/b_state"]]),
-        (["pg/a.c", "pg/a_types.h", "pg/b.h", "pg/a.h"], [["pg/a", "pg/a_types", "pg/b"]]),
+        (
+            ["pg/a.c", "pg/a_types.h", "pg/b.h", "pg/a.h"],
+            [["pg/a", "pg/a_types", "pg/b"]],
+        ),
     ],
 )
 def test_a_circle_is_seen(files: list[str], found: list[list[str]]):
