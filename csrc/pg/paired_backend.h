@@ -28,6 +28,15 @@ dl_status dl_paired_admit(const dl_paired_backend *self);
  * have met; the calling thread's last error is the reason, and stays it. */
 dl_status dl_paired_refuse(const dl_paired_backend *self);
 
+/* A table in which every collective is `function`, which chooses who carries it out. */
+#define DL_PAIRED_COLLECTIVES(function)                          \
+    {[DL_ALL_REDUCE] = function, [DL_BROADCAST] = function,      \
+     [DL_BARRIER] = function,    [DL_REDUCE] = function,         \
+     [DL_ALL_GATHER] = function, [DL_GATHER] = function,         \
+     [DL_SCATTER] = function,    [DL_REDUCE_SCATTER] = function, \
+     [DL_ALL_TO_ALL] = function, [DL_SCAN] = function,           \
+     [DL_EXSCAN] = function}
+
 /* The entries that the CPU backend serves, or abort together with it. */
 #define DL_PAIRED_ENTRIES                                                             \
     .post = dl_paired_post, .post_all = dl_paired_post_all, .watch = dl_paired_watch, \

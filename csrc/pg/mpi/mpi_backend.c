@@ -116,20 +116,7 @@ run_collective(dl_backend *backend, const dl_op_context *op, const dl_call *call
 
 static const dl_backend_ops mpi_ops = {
     .name = "mpi",
-    .collectives =
-        {
-            [DL_ALL_REDUCE] = run_collective,
-            [DL_BROADCAST] = run_collective,
-            [DL_BARRIER] = run_collective,
-            [DL_REDUCE] = run_collective,
-            [DL_ALL_GATHER] = run_collective,
-            [DL_GATHER] = run_collective,
-            [DL_SCATTER] = run_collective,
-            [DL_REDUCE_SCATTER] = run_collective,
-            [DL_ALL_TO_ALL] = run_collective,
-            [DL_SCAN] = run_collective,
-            [DL_EXSCAN] = run_collective,
-        },
+    .collectives = DL_PAIRED_COLLECTIVES(run_collective),
     DL_PAIRED_ENTRIES,
     .is_proved = is_proved,
     .verify_calls = verify_calls,

@@ -81,20 +81,7 @@ free_backend(dl_backend *backend)
 
 static const dl_backend_ops ucc_ops = {
     .name = "ucc",
-    .collectives =
-        {
-            [DL_ALL_REDUCE] = dl_ucc_collective,
-            [DL_BROADCAST] = dl_ucc_collective,
-            [DL_BARRIER] = dl_ucc_collective,
-            [DL_REDUCE] = dl_ucc_collective,
-            [DL_ALL_GATHER] = dl_ucc_collective,
-            [DL_GATHER] = dl_ucc_collective,
-            [DL_SCATTER] = dl_ucc_collective,
-            [DL_REDUCE_SCATTER] = dl_ucc_collective,
-            [DL_ALL_TO_ALL] = dl_ucc_collective,
-            [DL_SCAN] = dl_ucc_collective,
-            [DL_EXSCAN] = dl_ucc_collective,
-        },
+    .collectives = DL_PAIRED_COLLECTIVES(dl_ucc_collective),
     DL_PAIRED_ENTRIES,
     .free = free_backend,
 };

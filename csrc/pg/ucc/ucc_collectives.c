@@ -13,18 +13,10 @@ typedef struct movement {
     dl_ucc_layout to;
 } movement;
 
-/* Initialises a collective whose ranks meet later, when the sizes to compare are
- * known. */
-static void
-set_up(movement *move, dl_backend *backend, const dl_op_context *op)
-{
-    *move = (movement){.self = dl_ucc_self(backend), .op = op};
-}
-
 static dl_status
 begin_movement(movement *move, dl_backend *backend, const dl_op_context *op)
 {
-    set_up(move, backend, op);
+    *move = (movement){.self = dl_ucc_self(backend), .op = op};
     return dl_ucc_meet(move->self, op);
 }
 
@@ -130,9 +122,8 @@ dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op, const dl_call *c
 dl_status
 dl_ucc_all_to_all(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    movement move;
+    movement move = {.self = dl_ucc_self(backend), .op = op};
 
-    set_up(&move, backend, op);
     set_source(&move, call->inputs, move.self->size);
     set_target(&move, call->outputs, move.self->size);
     DL_TRY(dl_ucc_meet_sizes(move.self, op, &move.from, &move.to));

@@ -88,6 +88,18 @@ dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op)
         self, op, dl_backend_run(self->pair.cpu, op, &(dl_call){.op = DL_BARRIER}));
 }
 
+/* All ranks find the same, as the fingerprints of such calls have the sizes. */
+static bool
+is_uneven_sum(const dl_ucc_backend *self, const dl_call *call)
+{
+    for (int i = 1; call->op == DL_REDUCE_SCATTER && i < self->size; i++) {
+        if (call->inputs[i].count != call->inputs[0].count) {
+            return true;
+        }
+    }
+    return false;
+}
+
 dl_status
 dl_ucc_collective(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
@@ -102,9 +114,7 @@ dl_ucc_collective(dl_backend *backend, const dl_op_context *op, const dl_call *c
     };
     dl_ucc_backend *self = dl_ucc_self(backend);
 
-    bool is_uneven = op->fingerprint.op == DL_REDUCE_SCATTER_V;
-
-    if (self->size > 1 && in_ucc[call->op] != NULL && !is_uneven) {
+    if (self->size > 1 && in_ucc[call->op] != NULL && !is_uneven_sum(self, call)) {
         return in_ucc[call->op](backend, op, call);
     }
     DL_TRY(check_admitted(self));
