@@ -3,7 +3,7 @@
  * Collectives over several hosts, which are made of boards and of TCP at loopback; ranks
  * are threads.  Values are whole numbers that float32 holds, so that sums are exact in
  * any order. */
-#include "pg/cpu/algorithms/hosts.h"
+#include "pg/cpu/hosts/hosts.h"
 
 #include "boards.h"
 #include "pg/cpu/algorithms/algorithms.h"
@@ -24,8 +24,9 @@ typedef struct world {
     dl_exchange exchanges[DL_RANKS_LIMIT];
     dl_hosts handles[DL_RANKS_LIMIT];
     uint64_t sequence[DL_RANKS_LIMIT];
-    int sent[DL_RANKS_LIMIT]; /* messages that count_sent() has counted */
-    size_t count;             /* of elements, for the case */
+    int sent[DL_RANKS_LIMIT];      /* messages that count_sent() has counted */
+    size_t count;                  /* of elements, for the case */
+    size_t counts[DL_RANKS_LIMIT]; /* of an all_to_all; 0: `count` */
     dl_dtype dtype;
     atomic_bool is_ahead; /* of run_ahead() */
 } world;
@@ -412,12 +413,13 @@ static void
 test_all_to_all(world *all, int rank)
 {
     dl_op_context op = next_op(all, rank, DL_ALL_TO_ALL);
+    size_t count = all->counts[rank] > 0 ? all->counts[rank] : all->count;
     array lists[2][DL_RANKS_LIMIT];
     dl_tensor tensors[2][DL_RANKS_LIMIT];
 
     for (int side = 0; side < 2; side++) {
         for (int i = 0; i < all->size; i++) {
-            array_init(&lists[side][i], all->count + (size_t)(rank + i), all->dtype,
+            array_init(&lists[side][i], count + (size_t)(rank + i), all->dtype,
                        (i + side) % 2);
             tensors[side][i] = lists[side][i].tensor;
             array_fill(&lists[side][i], rank, side == 0 ? i : 99);
@@ -582,6 +584,11 @@ run_counted(int rank, int size, void *context)
     CHECK_EQUAL(count_sent(all, rank), blocks);
     test_reduce_scatter(all, rank);
     CHECK_EQUAL(count_sent(all, rank), blocks);
+    /* Only from the second on do ranks know how large the blocks are. */
+    test_all_to_all(all, rank);
+    CHECK_EQUAL(count_sent(all, rank), size - 1);
+    test_all_to_all(all, rank);
+    CHECK_EQUAL(count_sent(all, rank), is_small ? rounds_of(size) : size - 1);
 }
 
 static void
@@ -605,6 +612,30 @@ CHECK_CASE(few_messages_between_many_hosts)
     count_messages(13, 100);
     count_messages(13, 5000);
     count_messages(70, 100);
+}
+
+/* Larger blocks than in the operation before, in part or all of them, as large ones, and
+ * smaller ones. */
+static void
+run_exchanges(int rank, int size, void *context)
+{
+    static const size_t counts[] = {5, 5, 30, 900, 900, 0, 1, 700, 3};
+    world *all = context;
+
+    (void)size;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        all->counts[rank] = counts[i];
+        test_all_to_all(all, rank);
+    }
+}
+
+CHECK_CASE(blocks_of_any_size_pass_through_others)
+{
+    static world all = {.dtype = DL_INT64};
+
+    world_run(eight_alone, 5, run_exchanges, &all);
+    world_run(eight_alone, 8, run_exchanges, &all);
+    world_run(seven_mixed, 10, run_exchanges, &all);
 }
 
 /* Rank 0 does nothing that another rank has to wait for before it has sent everything. */

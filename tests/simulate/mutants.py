@@ -231,7 +231,7 @@ MUTANTS = {
         "collectives",
     ),
     "a round of collecting leaves out a block": Mutant(
-        "pg/cpu/algorithms/hosts_doubling.c",
+        "pg/cpu/hosts/ring.c",
         "    return left < distance ? left : distance;",
         "    return left < distance ? left : distance - (distance > 1);",
         "collectives",

@@ -7,7 +7,7 @@
 
 #include "base/buffer.h"
 #include "pg/cpu/algorithms/exchange.h"
-#include "pg/cpu/algorithms/hosts.h"
+#include "pg/cpu/hosts/hosts.h"
 #include "pg/cpu/p2p/p2p.h"
 #include "pg/cpu/roster.h"
 #include "pg/cpu/shm/arena.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The thresholds by which the collectives choose an algorithm, and the sizes of its
- * rounds, on one host and, at the end, between hosts.  Unless said otherwise they are
- * bytes.  On one host, an arrival takes a fraction of a microsecond where
+ * rounds, on one host.  Unless said otherwise they are bytes.  An arrival takes a fraction of a microsecond where
  * each rank has a core, and a scheduling round where ranks share cores, so most of them
  * differ between the two. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_LIMITS_H
@@ -53,51 +52,5 @@
  * core: copying less takes less time than the additional arrival at the end.  Where
  * ranks share cores, it is a whole slot. */
 #define DL_EXCHANGE_IN_PLACE_LEAST ((size_t)8 << 10)
-
-/* What a leader sends, to all others together, up to which a reduction takes one way
- * across the network with the whole array instead of two with a share each: as much as a
- * link carries in half a round trip. */
-#define DL_HOSTS_REDUCE_COLLECT_LIMIT ((size_t)128 << 10)
-
-/* The same between two hosts, where both ways send the same number of bytes: above it,
- * folding twice as many of them takes longer than the second way of the last round. */
-#define DL_HOSTS_REDUCE_COLLECT_LIMIT_OF_TWO ((size_t)1 << 20)
-
-/* The arrays of all ranks together up to which each rank of a scan gets all of them: one
- * way across the network, however many hosts there are. */
-#define DL_HOSTS_SCAN_COLLECT_LIMIT ((size_t)64 << 10)
-
-/* The average block that other leaders pass on: above it, one more copy takes longer
- * than a message to each host. */
-#define DL_HOSTS_PASS_ON_LIMIT ((size_t)16 << 10)
-
-/* The number of hosts up to which blocks are sent to each: that takes one way across the
- * network, as few messages, and sums in the order of the hosts. */
-#define DL_HOSTS_DIRECT_LIMIT 4
-
-/* The hosts of a group, of which the first speaks for all in small exchanges: at most the
- * square root of the number of hosts, and a power of two between these.  The messages of
- * larger groups are fewer in all, and more for the head, which receives them one by
- * one. */
-#define DL_HOSTS_GROUP_LEAST 4
-#define DL_HOSTS_GROUP_MOST 16
-
-/* The largest array of a reduction that goes whole to the head of the group, whose link
- * carries those of the group. */
-#define DL_HOSTS_GROUP_LIMIT ((size_t)16 << 10)
-
-/* The least of a broadcast that more than two hosts get otherwise than whole: in pieces
- * down a tree, or, where each host's share is the second or more, in shares that each host
- * passes on to all others. */
-#define DL_HOSTS_PIECES_LEAST ((size_t)256 << 10)
-#define DL_HOSTS_SHARE_LEAST ((size_t)64 << 10)
-
-/* The message of a round of a reduction, and the piece of a broadcast or a scan: it stays
- * in a core's own cache, along with what it is folded into, until it is sent on, while the
- * next one is on its way. */
-#define DL_HOSTS_ROUND ((size_t)128 << 10)
-
-/* The shares of hosts begin at its multiples. */
-#define DL_HOSTS_SHARE_UNIT 64
 
 #endif

@@ -38,7 +38,7 @@ typedef enum dl_head_kind {
 } dl_head_kind;
 
 /*           HELLO, PROBE     DATA             NOTICE      MESSAGE
- * detail    use              -                -           kind of frame
+ * detail    use              note             -           kind of frame
  * dtype     -                dtype            -           dtype
  * size      bytes of payload: token, group name; elements; text; contents
  * root      callee's rank    root             dl_status   -

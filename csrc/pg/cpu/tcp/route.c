@@ -178,6 +178,7 @@ begin_part(dl_route *self, dl_cargo *cargo)
 
     head.size = (uint32_t)min_size(cargo->size - cargo->done, DL_PART_LIMIT);
     head.length = cargo->size;
+    head.detail = *self->note;
     dl_head_put(self->head, &head);
     self->head_left = DL_HEAD_SIZE;
     self->part_left = head.size;
@@ -268,6 +269,7 @@ take_head(dl_route *self, bool *is_taken)
     if (head.size > cargo->size - cargo->done) {
         return dl_link_fail_protocol(dl_bundle_options(&self->link));
     }
+    *self->note = head.detail > *self->note ? head.detail : *self->note;
     self->start += DL_HEAD_SIZE;
     self->in_left = head.size;
     cargo->is_begun = true;

@@ -113,6 +113,7 @@ make_route(dl_traffic *self, int rank)
         return DL_NO_MEMORY;
     }
     made->called = self->called;
+    made->note = &self->note;
     self->routes[rank] = made;
     self->used[self->used_count++] = rank;
     return DL_OK;
@@ -197,6 +198,7 @@ dl_traffic_begin(dl_traffic *traffic, const dl_op_context *op)
     traffic->sequence = op->sequence - 1;
     traffic->stage = 0;
     traffic->is_one_way = false;
+    traffic->note = 0;
     traffic->called[op->sequence % DL_ROUTE_HISTORY] = op->fingerprint;
 }
 

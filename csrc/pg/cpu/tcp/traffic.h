@@ -60,6 +60,9 @@ typedef struct dl_traffic {
     uint32_t stage;
     uint32_t awaited; /* the stage that the rank waits for */
     bool is_one_way;  /* in an operation: a rank may send nothing to who sends to it */
+    /* In an operation: the largest number that this rank or one that it has heard from has
+     * noted.  The heads of its messages have it. */
+    uint8_t note;
     bool is_silent;   /* the notices were sent */
     /* any thread */
     atomic_bool is_busy; /* a thread is in an operation, or sends notices */

@@ -1,10 +1,7 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/cpu/algorithms/hosts.h"
-
-#include <stdlib.h>
-
-#include "pg/cpu/algorithms/algorithms.h"
-#include "pg/cpu/algorithms/limits.h"
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What a rank checks while it waits, and what it then tells other hosts. */
+#include "pg/cpu/hosts/leaders.h"
 #include "pg/cpu/shm/failure_check.h"
 
 /* Interval at which a waiting rank checks other hosts: without probes a check costs
@@ -26,156 +23,60 @@
  * unless it has heard of a cause: that one waits for its group, or is late itself. */
 #define HEADS_ANNOUNCE_AT (250 * DL_MILLISECOND)
 
-static int
-group_size(int hosts)
+static bool
+has_come(const dl_hosts *hosts, int host)
 {
-    int size = DL_HOSTS_GROUP_LEAST;
+    int leader = dl_layout_leader(hosts->layout, host);
+    uint64_t operation = dl_hosts_operation(hosts);
 
-    while (size < DL_HOSTS_GROUP_MOST && 4 * size * size <= hosts) {
-        size *= 2;
+    return hosts->come[host] >= operation
+           || dl_traffic_last_seen(hosts->traffic, leader) >= operation;
+}
+
+/* Returns whether a host of the group of `host`, which is its head, has not come. */
+static bool
+is_group_late(const dl_hosts *hosts, int host)
+{
+    int end = host + hosts->step;
+
+    for (int member = host + 1; member < end && member < hosts->layout->host_count;
+         member++) {
+        if (!has_come(hosts, member)) {
+            return true;
+        }
     }
-    return hosts > DL_HOSTS_DIRECT_LIMIT ? size : 1;
+    return false;
 }
 
-dl_status
-dl_hosts_init(dl_hosts *hosts)
+static bool
+is_head(const dl_hosts *hosts, int host)
 {
-    const dl_layout *layout = hosts->layout;
-    size_t count = (size_t)dl_hosts_local_count(hosts);
-
-    size_t host_count = (size_t)layout->host_count;
-    hosts->group = group_size(layout->host_count);
-    hosts->step = 1;
-    hosts->come = calloc(host_count, sizeof *hosts->come);
-    hosts->blocks = calloc(host_count, sizeof *hosts->blocks);
-    hosts->starts = calloc(3 * (host_count + 1), sizeof *hosts->starts);
-    hosts->locals[0] = calloc(2 * count, sizeof **hosts->locals);
-    hosts->is_end_known = calloc(count, sizeof *hosts->is_end_known);
-    if (hosts->come == NULL || hosts->blocks == NULL || hosts->starts == NULL
-        || hosts->locals[0] == NULL || hosts->is_end_known == NULL) {
-        dl_hosts_fini(hosts);
-        return dl_fail_no_memory();
-    }
-    hosts->locals[1] = hosts->locals[0] + count;
-    hosts->ends = hosts->starts + host_count + 1;
-    hosts->no_blocks = hosts->ends + host_count + 1;
-    return DL_OK;
+    return hosts->first_source != 0 && host % hosts->step == 0;
 }
 
-void
-dl_hosts_fini(dl_hosts *hosts)
+static bool
+sees_late(const dl_hosts *hosts, int host)
 {
-    free(hosts->come);
-    free(hosts->blocks);
-    free(hosts->starts);
-    free(hosts->locals[0]);
-    free(hosts->is_end_known);
-    dl_buffer_fini(&hosts->work);
-    dl_buffer_fini(&hosts->incoming);
-    dl_buffer_fini(&hosts->halves);
-    dl_buffer_fini(&hosts->flat);
-    *hosts = (dl_hosts){0};
+    return is_head(hosts, host)
+           && (!has_come(hosts, dl_hosts_ring_behind(hosts, host, hosts->first_source))
+               || is_group_late(hosts, host));
 }
 
-const dl_op_context *
-dl_hosts_first(dl_hosts *hosts, const dl_op_context *op)
+static bool
+is_first_to_see(const dl_hosts *hosts)
 {
-    hosts->phase = *op;
-    hosts->phase.sequence = (op->sequence - 1) * DL_HOSTS_PHASES + 1;
-    hosts->traffic->is_one_way = false;
-    hosts->is_below = false;
-    hosts->first_source = 0;
-    hosts->step = 1;
-    return &hosts->phase;
+    int host = hosts->layout->host;
+
+    return hosts->step == 1 ? sees_late(hosts, host)
+                            : is_head(hosts, host) && is_group_late(hosts, host);
 }
 
-/* Returns the operation of which the ranks have called a form, of uneven blocks or of
- * objects: other backends let them meet, and functions are reduced, by further collectives
- * within an operation. */
-static dl_op_type
-called_in(const dl_op_context *op)
+bool
+dl_hosts_others_know(void *context)
 {
-    switch (op->fingerprint.op) {
-    case DL_BROADCAST_OBJECTS:
-        return DL_BROADCAST;
-    case DL_GATHER_V:
-    case DL_GATHER_OBJECTS:
-        return DL_GATHER;
-    case DL_SCATTER_V:
-    case DL_SCATTER_OBJECTS:
-        return DL_SCATTER;
-    default:
-        return (dl_op_type)op->fingerprint.op;
-    }
-}
+    const dl_hosts *hosts = context;
 
-const dl_op_context *
-dl_hosts_first_one_way(dl_hosts *hosts, const dl_op_context *op, dl_op_type type)
-{
-    const dl_op_context *first = dl_hosts_first(hosts, op);
-
-    hosts->traffic->is_one_way =
-        called_in(op) == type && op->sequence % DL_ROUTE_HISTORY != 1;
-    return first;
-}
-
-const dl_op_context *
-dl_hosts_phase_of(dl_hosts *hosts, const dl_op_context *op)
-{
-    uint64_t phase = hosts->phase.sequence;
-    bool has_begun = (phase + DL_HOSTS_PHASES - 1) / DL_HOSTS_PHASES == op->sequence;
-
-    return has_begun ? &hosts->phase : dl_hosts_first(hosts, op);
-}
-
-/* The board borrows the context, so the increment tells it that this rank is past the
- * first phase: from now on its checks report failures of the last one. */
-const dl_op_context *
-dl_hosts_last(dl_hosts *hosts)
-{
-    dl_op_context *phase = &hosts->phase;
-
-    if (phase->sequence % DL_HOSTS_PHASES != 0) {
-        phase->sequence++;
-    }
-    return phase;
-}
-
-dl_status
-dl_hosts_arrive(dl_hosts *hosts, const dl_op_context *phase)
-{
-    return hosts->board == NULL ? DL_OK : dl_barrier_line(hosts->board, phase);
-}
-
-dl_status
-dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *phase,
-                          const dl_tensor *tensor, int root)
-{
-    dl_call call = dl_call_broadcast(tensor, root);
-
-    return hosts->board == NULL ? DL_OK
-                                : dl_broadcast_board(hosts->exchange, phase, &call);
-}
-
-dl_status
-dl_hosts_room(dl_buffer *buffer, size_t size, uint8_t **room)
-{
-    dl_buffer_clear(buffer);
-    DL_TRY(dl_buffer_reserve(buffer, size));
-    *room = buffer->data;
-    return DL_OK;
-}
-
-/* A leader greets after its own host has met, so the greetings of all hosts prove that
- * all ranks have come. */
-dl_status
-dl_hosts_barrier(dl_hosts *hosts, const dl_op_context *op)
-{
-    DL_TRY(dl_hosts_arrive(hosts, dl_hosts_first(hosts, op)));
-    dl_hosts_last(hosts);
-    DL_TRY(dl_hosts_greet(hosts));
-    DL_TRY(dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic)));
-    return dl_hosts_arrive(hosts, dl_hosts_last(hosts));
+    return hosts->is_below || (hosts->first_source != 0 && !is_first_to_see(hosts));
 }
 
 static bool
@@ -194,12 +95,6 @@ void
 dl_hosts_wake(dl_hosts *hosts)
 {
     atomic_store(&hosts->is_woken, true);
-}
-
-uint64_t
-dl_hosts_operation(const dl_hosts *hosts)
-{
-    return (hosts->phase.sequence + DL_HOSTS_PHASES - 1) / DL_HOSTS_PHASES;
 }
 
 static dl_status
@@ -385,8 +280,8 @@ dl_hosts_announce_own_timeout(void *context, const dl_error *error)
                                              error->text);
     }
     /* The first to see it comes first. */
-    if (dl_hosts_is_first_to_see(hosts)
-        || (dl_hosts_sees_late(hosts, hosts->layout->host)
+    if (is_first_to_see(hosts)
+        || (sees_late(hosts, hosts->layout->host)
             && dl_deadline_left(deadline) < HEADS_ANNOUNCE_AT
             && dl_deadline_left(deadline) < deadline.limit / 4)) {
         dl_hosts_announce_others_timeout(context, error);
@@ -402,8 +297,7 @@ dl_hosts_late(void *context)
     dl_status status = dl_notices_late(hosts->notices, operation, &leader);
     int host = hosts->layout->host_of[leader];
 
-    return !dl_hosts_has_come(hosts, host) || dl_hosts_sees_late(hosts, host) ? status
-                                                                              : DL_OK;
+    return !has_come(hosts, host) || sees_late(hosts, host) ? status : DL_OK;
 }
 
 /* Returns whether the operation moves data one way, from or to a root: the root's host
@@ -411,7 +305,7 @@ dl_hosts_late(void *context)
 static bool
 has_root(const dl_hosts *hosts)
 {
-    dl_op_type op = called_in(&hosts->phase);
+    dl_op_type op = dl_hosts_called_in(&hosts->phase);
 
     return hosts->traffic->is_one_way || op == DL_BROADCAST || op == DL_GATHER
            || op == DL_SCATTER;
@@ -436,7 +330,7 @@ add_hosts(const dl_hosts *hosts, bool has_leaders, dl_awaited *awaited)
 
     for (int host = 0; host < layout->host_count; host++) {
         int leader = dl_layout_leader(layout, host);
-        if (host == layout->host || dl_hosts_has_come(hosts, host)) {
+        if (host == layout->host || has_come(hosts, host)) {
             continue;
         }
         if (has_leaders) {

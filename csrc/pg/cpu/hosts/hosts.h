@@ -21,10 +21,10 @@
  *
  * Each element of a reduction is computed in one order, whichever rank does so, and
  * results have the same bits on all ranks: the ranks of a host in their order, then the
- * hosts, in their order, by groups, or in that of hosts_doubling.c.  Types shorter than
+ * hosts, in their order, by groups, or in that of halving.c.  Types shorter than
  * float32 are sent as float32 where partial results are, and rounded once. */
-#ifndef DISTLITE_PG_CPU_ALGORITHMS_HOSTS_H
-#define DISTLITE_PG_CPU_ALGORITHMS_HOSTS_H
+#ifndef DISTLITE_PG_CPU_HOSTS_HOSTS_H
+#define DISTLITE_PG_CPU_HOSTS_HOSTS_H
 
 #include "base/buffer.h"
 #include "pg/cpu/algorithms/exchange.h"
@@ -33,7 +33,6 @@
 #include "pg/cpu/health/notices.h"
 #include "pg/cpu/health/probes.h"
 #include "pg/cpu/tcp/traffic.h"
-#include "tensor/copy.h"
 
 /* Meetings at a board per operation, and so sequence numbers of the board. */
 #define DL_HOSTS_PHASES 2
@@ -51,6 +50,7 @@ typedef struct dl_hosts {
     dl_process *const *processes; /* by rank; NULL: no process is known to end */
     bool *is_end_known;   /* by local rank; used by dl_hosts_notify_ended() only */
     int group;            /* hosts in a group; 1: there are no groups */
+    uint8_t block_class;  /* of the last all_to_all (slots.c); 0: not known */
     uint64_t *come;       /* by host: last operation that it has come to */
     size_t *starts;       /* scratch: of the blocks in a row */
     size_t *ends;         /* scratch: of blocks in the order of the hosts */
@@ -59,7 +59,7 @@ typedef struct dl_hosts {
     dl_tensor *locals[2]; /* scratch: one tensor per rank of this host */
     dl_buffer work;       /* scratch: this rank's data, contiguous */
     dl_buffer incoming;   /* scratch: data from other hosts */
-    dl_buffer halves;     /* scratch: what dl_hosts_combine() adds */
+    dl_buffer halves;     /* scratch: what passes through this leader */
     dl_buffer flat;       /* scratch: contiguous copies of strided tensors */
     /* of the current operation */
     dl_op_context phase;
@@ -135,113 +135,13 @@ dl_hosts_fn dl_hosts_broadcast, dl_hosts_all_gather, dl_hosts_all_reduce;
 dl_hosts_fn dl_hosts_reduce, dl_hosts_scan, dl_hosts_reduce_scatter;
 dl_hosts_fn dl_hosts_gather, dl_hosts_scatter, dl_hosts_all_to_all;
 
-/* The parts that the operations share. */
-
-/* dl_hosts_first() begins an operation and returns the context of the host's first
- * phase; dl_hosts_last() returns that of the last one.  Both are one object, owned by
- * `hosts`.  With dl_hosts_first_one_way(), the data goes one way if the ranks have called
- * an operation of this type, unless all calls are to be compared in it. */
-const dl_op_context *dl_hosts_first(dl_hosts *hosts, const dl_op_context *op);
-const dl_op_context *dl_hosts_first_one_way(dl_hosts *hosts, const dl_op_context *op,
-                                            dl_op_type type);
-const dl_op_context *dl_hosts_last(dl_hosts *hosts);
-
 /* Returns the context of the phase that `op` has come to; its first if it failed
  * before any. */
 const dl_op_context *dl_hosts_phase_of(dl_hosts *hosts, const dl_op_context *op);
 
-/* Returns the number of the current operation. */
-uint64_t dl_hosts_operation(const dl_hosts *hosts);
-
-/* Goes through a phase in which no data is exchanged.  Does nothing for a rank that is
- * alone on its host. */
-dl_status dl_hosts_arrive(dl_hosts *hosts, const dl_op_context *phase);
-
-/* As dl_hosts_arrive(), and distributes the tensor of the host's local rank `root` within
- * the host. */
-dl_status dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *phase,
-                                    const dl_tensor *tensor, int root);
-
-/* Exchanges among the leaders in rounds, of blocks of all hosts (hosts_doubling.c).  Block
- * i of a row is of host dl_hosts_block_host(hosts, i), and lies at `starts[i]` bytes; the
- * last of `starts` is the row's size.  Block 0 is this host's.  Between dl_hosts_up() and
- * the end of the operation the blocks are those of the groups, of which
- * dl_hosts_ring_count() returns the number, and of their heads. */
-int dl_hosts_ring_count(const dl_hosts *hosts);
-int dl_hosts_block_host(const dl_hosts *hosts, int index);
-
-/* Returns whether blocks of all hosts, of `size` bytes together, are better passed on by
- * other leaders than sent to each. */
-bool dl_hosts_passes_on(const dl_hosts *hosts, size_t size);
-
-/* All-gather: fills the other blocks.  dl_hosts_begin_collecting() leaves the messages of
- * the last round in the queues. */
-dl_status dl_hosts_collect(dl_hosts *hosts, uint8_t *row, const size_t *starts);
-dl_status dl_hosts_begin_collecting(dl_hosts *hosts, uint8_t *row,
-                                    const size_t *starts);
-
-/* Reduce-scatter: block 0 becomes the reduction of all leaders' blocks for this host, in
- * the dtype of the fold, which computes in it.  An average is only summed up. */
-dl_status dl_hosts_combine(dl_hosts *hosts, const dl_fold *fold, uint8_t *row,
-                           const size_t *starts);
-
-/* Copy blocks that lie in the order of the hosts into a row, and back; `ends` has the end
- * of each.  The starts in the row are left in hosts->starts. */
-void dl_hosts_rotate_in(dl_hosts *hosts, uint8_t *row, const uint8_t *data,
-                        const size_t *ends);
-void dl_hosts_rotate_out(const dl_hosts *hosts, uint8_t *data, const uint8_t *row);
-
-/* What the hosts of a group exchange with their head (hosts_groups.c). */
-typedef struct dl_hosts_share {
-    uint8_t *data;
-    size_t size;
-    int to; /* the only host that gets the result; -1: all */
-} dl_hosts_share;
-
-/* Steps of an exchange with groups, which leaders take.  In dl_hosts_up(), a head receives
- * the data of the others in its group, `stride` bytes apart in `slots`; any other leader
- * sends its own, and expects the result in its place: it has to wait for it, and is done.
- * dl_hosts_down() queues the result that a head has. */
-bool dl_hosts_is_head(const dl_hosts *hosts);
-dl_status dl_hosts_up(dl_hosts *hosts, const dl_hosts_share *share, uint8_t *slots,
-                      size_t stride);
-dl_status dl_hosts_down(dl_hosts *hosts, const dl_hosts_share *share);
-
-/* Counts the stages of the exchange between the heads. */
-void dl_hosts_skip_rounds(dl_hosts *hosts);
-
-/* As dl_hosts_collect() without data, to compare the calls of all hosts where data goes
- * only one way.  Leaves the last messages in the queues.  Also called on ranks that do not
- * lead, for which it only counts the stages.  Does nothing in a one-way operation. */
-dl_status dl_hosts_greet(dl_hosts *hosts);
-
-/* Returns whether `host` is known to have come to the operation, from its leader or from
- * one that has heard of it. */
-bool dl_hosts_has_come(const dl_hosts *hosts, int host);
-
-/* Returns whether the leader of `host` waits for the first message of a host that has not
- * come: it sees who is late, where others wait for hosts that wait themselves. */
-bool dl_hosts_sees_late(const dl_hosts *hosts, int host);
-
-/* Returns whether this leader does, and no other one can know why that host is late: a
- * head may wait for one that waits for its group. */
-bool dl_hosts_is_first_to_see(const dl_hosts *hosts);
-
 /* Returns whether this leader has heard from the host whose message comes first, and so
  * waits for leaders of which others know why they are late.  `context` is a dl_hosts. */
 bool dl_hosts_others_know(void *context);
-
-/* Makes room for `size` bytes in a scratch buffer, whose previous contents are lost. */
-dl_status dl_hosts_room(dl_buffer *buffer, size_t size, uint8_t **room);
-
-/* As dl_copy(); an empty block may be nowhere. */
-static inline void
-dl_hosts_copy(uint8_t *target, const uint8_t *source, size_t size)
-{
-    if (size > 0) {
-        dl_copy(target, source, size);
-    }
-}
 
 static inline int
 dl_hosts_local_count(const dl_hosts *hosts)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/cpu/algorithms/hosts.h"
+#include "pg/cpu/hosts/leaders.h"
 
 /* Small exchanges of many hosts.  Each hosts->group consecutive hosts are a group, whose
  * first host is its head:
  *
  *     up        the others send to the head
- *     between   the heads collect what all groups have (hosts_doubling.c)
+ *     between   the heads collect what all groups have (ring.c)
  *     down      and send the result to the others
  *
  * That takes no more steps one behind another than rounds among all leaders, and a third
@@ -35,16 +35,16 @@ group_end(const dl_hosts *hosts)
 }
 
 static size_t
-size_down(const dl_hosts_share *share, int host)
+size_down(const dl_leaders *self, int host)
 {
-    return share->to < 0 || share->to == host ? share->size : 0;
+    return dl_leaders_gets_result(self, host) ? self->size : 0;
 }
 
 /* Returns whether the result goes to `host`, if only to compare the calls. */
 static bool
-goes_down(const dl_hosts *hosts, const dl_hosts_share *share, int host)
+goes_down(const dl_leaders *self, int host)
 {
-    return !hosts->traffic->is_one_way || share->to == host;
+    return !self->hosts->traffic->is_one_way || self->root == host;
 }
 
 void
@@ -64,38 +64,40 @@ skip_to_last(dl_hosts *hosts)
 }
 
 dl_status
-dl_hosts_up(dl_hosts *hosts, const dl_hosts_share *share, uint8_t *slots, size_t stride)
+dl_hosts_up(const dl_leaders *self, uint8_t *slots, size_t stride)
 {
+    dl_hosts *hosts = self->hosts;
     const dl_layout *layout = hosts->layout;
     int head = dl_layout_leader(layout, head_of(hosts));
 
     hosts->step = hosts->group;
     hosts->first_source = 1;
     if (!dl_hosts_is_head(hosts)) {
-        DL_TRY(dl_traffic_send(hosts->traffic, head, share->data, share->size));
+        DL_TRY(dl_traffic_send(hosts->traffic, head, self->data, self->size));
         skip_to_last(hosts);
-        return goes_down(hosts, share, layout->host)
-                   ? dl_traffic_receive(hosts->traffic, head, share->data,
-                                        size_down(share, layout->host))
+        return goes_down(self, layout->host)
+                   ? dl_traffic_receive(hosts->traffic, head, self->data,
+                                        size_down(self, layout->host))
                    : DL_OK;
     }
     for (int host = layout->host + 1; host < group_end(hosts); host++) {
         DL_TRY(dl_traffic_receive(hosts->traffic, dl_layout_leader(layout, host), slots,
-                                  share->size));
+                                  self->size));
         slots += stride;
     }
     return dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic));
 }
 
 dl_status
-dl_hosts_down(dl_hosts *hosts, const dl_hosts_share *share)
+dl_hosts_down(const dl_leaders *self)
 {
+    dl_hosts *hosts = self->hosts;
     const dl_layout *layout = hosts->layout;
 
     for (int host = layout->host + 1; host < group_end(hosts); host++) {
-        if (goes_down(hosts, share, host)) {
+        if (goes_down(self, host)) {
             DL_TRY(dl_traffic_send(hosts->traffic, dl_layout_leader(layout, host),
-                                   share->data, size_down(share, host)));
+                                   self->data, size_down(self, host)));
         }
     }
     return DL_OK;
@@ -107,7 +109,7 @@ dl_status
 dl_hosts_greet(dl_hosts *hosts)
 {
     static uint8_t nothing[1];
-    const dl_hosts_share share = {nothing, 0, -1};
+    const dl_leaders none = {.hosts = hosts, .root = -1, .data = nothing};
 
     if (hosts->traffic->is_one_way) {
         return DL_OK;
@@ -127,10 +129,61 @@ dl_hosts_greet(dl_hosts *hosts)
         skip_to_last(hosts);
         return DL_OK;
     }
-    DL_TRY(dl_hosts_up(hosts, &share, nothing, 0));
+    DL_TRY(dl_hosts_up(&none, nothing, 0));
     if (!dl_hosts_is_head(hosts)) {
         return DL_OK;
     }
     DL_TRY(dl_hosts_collect(hosts, nothing, hosts->no_blocks));
-    return dl_hosts_down(hosts, &share);
+    return dl_hosts_down(&none);
+}
+
+/* Folds the `count` arrays in slots into the data, in their order. */
+static void
+add_slots(const dl_leaders *self, const uint8_t *slots, size_t stride, int count)
+{
+    size_t items = self->size / self->fold.item_size;
+
+    for (int i = 0; i < count; i++) {
+        self->fold.kernel(self->data, self->data, slots + (size_t)i * stride, items);
+    }
+}
+
+/* The part of a head: collects what all groups have, and folds that in the order of the
+ * groups. */
+static dl_status
+fold_heads(const dl_leaders *self, uint8_t *row, size_t stride)
+{
+    dl_hosts *hosts = self->hosts;
+    int count = dl_hosts_ring_count(hosts);
+    int first = (count - hosts->layout->host / hosts->step) % count;
+
+    DL_TRY(dl_hosts_collect_to_root(self, row, stride));
+    if (!dl_hosts_collects(self)) {
+        return DL_OK;
+    }
+    dl_hosts_copy(self->data, row + (size_t)first * stride, self->size);
+    add_slots(self, row + (size_t)(first + 1) * stride, stride, count - first - 1);
+    add_slots(self, row, stride, first);
+    dl_leaders_divide(self, self->data, self->size, dl_leaders_divisor(self));
+    return DL_OK;
+}
+
+dl_status
+dl_fold_groups(const dl_leaders *self)
+{
+    dl_hosts *hosts = self->hosts;
+    size_t stride = dl_round_up(self->size, DL_HOSTS_SHARE_UNIT);
+    int others = group_end(hosts) - hosts->layout->host - 1;
+    int groups = (hosts->layout->host_count - 1) / hosts->group + 1;
+    uint8_t *row;
+
+    DL_TRY(dl_hosts_room(&hosts->incoming,
+                         (size_t)(others > groups ? others : groups) * stride, &row));
+    DL_TRY(dl_hosts_up(self, row, stride));
+    if (dl_hosts_is_head(hosts)) {
+        add_slots(self, row, stride, others);
+        DL_TRY(fold_heads(self, row, stride));
+        DL_TRY(dl_hosts_down(self));
+    }
+    return dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic));
 }
