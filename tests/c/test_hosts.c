@@ -723,7 +723,7 @@ run_pieces(int rank, int size, void *context)
 
 CHECK_CASE(large_broadcasts_go_down_a_tree)
 {
-    static world all = {.dtype = DL_FLOAT32, .count = 350 * 1000 + 7};
+    static world all = {.dtype = DL_FLOAT32, .count = 600 * 1000 + 7};
     int hosts[24];
 
     for (int rank = 0; rank < 24; rank++) {

@@ -33,7 +33,7 @@ typedef struct choice {
 static const choice choices[] = {
     {DL_BROADCAST, 2, ANY, ANY, dl_send_tree},
     {DL_BROADCAST, MANY, 256 * KIB - 1, ANY, dl_send_tree},
-    {DL_BROADCAST, MANY, ANY, 64 * KIB - 1, dl_send_pieces},
+    {DL_BROADCAST, MANY, ANY, 512 * KIB - 1, dl_send_pieces},
     {DL_BROADCAST, MANY, ANY, ANY, dl_send_shares},
 
     /* Whole arrays cross the network once, shares twice: up to as much as a link carries
