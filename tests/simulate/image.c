@@ -19,6 +19,12 @@ static range ranges[2];
 static uint8_t *initial;
 static sim_process *loaded;
 
+/* The pieces that any process has changed so far; the others need no copying. */
+#define PIECE 512
+#define PIECES 1024
+
+static bool is_changed[PIECES];
+
 #ifdef __SANITIZE_ADDRESS__
 /* Not memcpy(), for which it reports the gaps between variables. */
 __attribute__((no_sanitize("address"), optimize("O2"))) static void
@@ -31,22 +37,44 @@ copy(char *to, const char *from, size_t size)
         next[i] = source[i];
     }
 }
+
+__attribute__((no_sanitize("address"))) static bool
+is_same(const char *left, const char *right, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        if (left[i] != right[i]) {
+            return false;
+        }
+    }
+    return true;
+}
 #else
 #define copy memcpy
+#define is_same(left, right, size) (memcmp(left, right, size) == 0)
 #endif
 
+/* Saves the variables in the image, or loads them from there. */
 static void
-save(uint8_t *image)
+move(uint8_t *image, bool is_saved)
 {
-    copy((char *)image, ranges[0].first, ranges[0].size);
-    copy((char *)image + ranges[0].size, ranges[1].first, ranges[1].size);
-}
+    bool *changed = is_changed;
+    size_t before = 0;
 
-static void
-load(const uint8_t *image)
-{
-    copy(ranges[0].first, (const char *)image, ranges[0].size);
-    copy(ranges[1].first, (const char *)image + ranges[0].size, ranges[1].size);
+    for (int i = 0; i < 2; i++) {
+        for (size_t at = 0; at < ranges[i].size; at += PIECE, changed++) {
+            size_t left = ranges[i].size - at;
+            size_t size = left < PIECE ? left : PIECE;
+            char *variables = ranges[i].first + at;
+            char *saved = (char *)image + before + at;
+            if (is_saved && !*changed) {
+                *changed = !is_same(variables, (char *)initial + before + at, size);
+            }
+            if (*changed) {
+                copy(is_saved ? saved : variables, is_saved ? variables : saved, size);
+            }
+        }
+        before += ranges[i].size;
+    }
 }
 
 static range
@@ -64,7 +92,11 @@ sim_image_start(sim_process *process)
         ranges[0] = range_of(sim_data_edge + sizeof sim_data_edge, _edata);
         ranges[1] = range_of(sim_bss_edge + sizeof sim_bss_edge, _end);
         initial = sim_allocate(ranges[0].size + ranges[1].size);
-        save(initial);
+        if ((ranges[0].size + ranges[1].size) / PIECE + 2 > PIECES) {
+            sim_fail("the core has too many static variables");
+        }
+        copy((char *)initial, ranges[0].first, ranges[0].size);
+        copy((char *)initial + ranges[0].size, ranges[1].first, ranges[1].size);
     }
     process->image = sim_allocate(ranges[0].size + ranges[1].size);
     memcpy(process->image, initial, ranges[0].size + ranges[1].size);
@@ -77,9 +109,9 @@ sim_image_load(sim_process *process)
         return;
     }
     if (loaded != NULL) {
-        save(loaded->image);
+        move(loaded->image, true);
     }
-    load(process->image);
+    move(process->image, false);
     loaded = process;
 }
 

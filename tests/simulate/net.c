@@ -22,6 +22,7 @@
 int __real_close(int fd);
 
 static sim_descriptor descriptors[SIM_FD_COUNT];
+static int used; /* of the descriptors; the rest never was */
 static uint64_t generations;
 static sim_link *links;
 static int64_t parted_until[SIM_HOSTS][SIM_HOSTS];
@@ -56,6 +57,7 @@ sim_descriptor_open(sim_kind kind, sim_descriptor **opened)
     }
     for (int i = 0; i < SIM_FD_COUNT; i++) {
         if (descriptors[i].kind == SIM_NONE) {
+            used = i < used ? used : i + 1;
             descriptors[i] = (sim_descriptor){
                 .kind = kind,
                 .process = sim_process_current(),
@@ -74,7 +76,7 @@ sim_descriptor_count(const sim_process *process, bool are_files)
 {
     int count = 0;
 
-    for (int i = 0; i < SIM_FD_COUNT; i++) {
+    for (int i = 0; i < used; i++) {
         count += descriptors[i].kind != SIM_NONE && descriptors[i].kind != SIM_LIFELINE
                  && descriptors[i].process == process
                  && (descriptors[i].kind == SIM_FILE) == are_files;
@@ -91,7 +93,7 @@ sim_net_open_count(const sim_process *process)
 sim_descriptor *
 sim_listener_at(int host, uint16_t port)
 {
-    for (int i = 0; i < SIM_FD_COUNT; i++) {
+    for (int i = 0; i < used; i++) {
         if (descriptors[i].kind == SIM_LISTENER && descriptors[i].port == port
             && descriptors[i].process->host == host) {
             return &descriptors[i];
@@ -375,7 +377,7 @@ sim_descriptor_close(sim_descriptor *descriptor)
 void
 sim_net_kill(sim_process *process)
 {
-    for (int i = 0; i < SIM_FD_COUNT; i++) {
+    for (int i = 0; i < used; i++) {
         if (descriptors[i].kind != SIM_NONE && descriptors[i].process == process
             && descriptors[i].kind != SIM_FILE) {
             sim_descriptor_close(&descriptors[i]);
@@ -399,7 +401,7 @@ sim_net_crash(int host)
             }
         }
     }
-    for (int i = 0; i < SIM_FD_COUNT; i++) {
+    for (int i = 0; i < used; i++) {
         if (descriptors[i].kind != SIM_NONE && descriptors[i].kind != SIM_FILE
             && descriptors[i].process->host == host) {
             descriptors[i].kind = SIM_NONE;
