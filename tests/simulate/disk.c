@@ -9,12 +9,11 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "net.h"
+#include "local.h"
 
 #define SECTOR 512
 #define NAME_SIZE 64
@@ -58,24 +57,14 @@ int __wrap_flock(int fd, int operation);
 int __wrap_fstat(int fd, struct stat *found);
 int __wrap_lstat(const char *path, struct stat *found);
 int __wrap_ftruncate(int fd, off_t size);
-int __wrap_posix_fallocate(int fd, off_t offset, off_t size);
-int __real_posix_fallocate(int fd, off_t offset, off_t size);
-int __wrap_fallocate(int fd, int mode, off_t offset, off_t size);
-int __real_fallocate(int fd, int mode, off_t offset, off_t size);
 ssize_t __wrap_pwrite(int fd, const void *bytes, size_t size, off_t offset);
 int __wrap_fsync(int fd);
 int __wrap_fdatasync(int fd);
 int __wrap_rename(const char *from, const char *to);
 int __wrap_unlink(const char *path);
 ssize_t __wrap_sendfile(int to, int from, off_t *offset, size_t size);
-void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd,
-                  off_t offset);
-int __wrap_munmap(void *at, size_t size);
-void *__real_mmap(void *at, size_t size, int protection, int flags, int fd,
-                  off_t offset);
 int __real_fstat(int fd, struct stat *found);
 int __real_ftruncate(int fd, off_t size);
-int __real_munmap(void *at, size_t size);
 
 static disk disks[SIM_HOSTS];
 static int files_made;
@@ -239,7 +228,7 @@ __wrap_fstat(int fd, struct stat *found)
 
     sim_call("fstat");
     if (opened != NULL && opened->kind == SIM_MEMORY) {
-        return __real_fstat(opened->memory, found);
+        return __real_fstat(opened->object->memory, found);
     }
     return opened == NULL ? -1 : fill_stat(opened->file, found);
 }
@@ -257,26 +246,11 @@ __wrap_ftruncate(int fd, off_t size)
 {
     sim_call("ftruncate");
     if (sim_descriptor_of(fd)->kind == SIM_MEMORY) {
-        return __real_ftruncate(sim_descriptor_of(fd)->memory, size);
+        return __real_ftruncate(sim_descriptor_of(fd)->object->memory, size);
     }
     resize(&sim_descriptor_of(fd)->file->seen, (size_t)size);
     sim_result("ftruncate", size);
     return 0;
-}
-
-/* Of shared memory only. */
-int
-__wrap_posix_fallocate(int fd, off_t offset, off_t size)
-{
-    sim_call("posix_fallocate");
-    return __real_posix_fallocate(sim_descriptor_of(fd)->memory, offset, size);
-}
-
-int
-__wrap_fallocate(int fd, int mode, off_t offset, off_t size)
-{
-    sim_call("fallocate");
-    return __real_fallocate(sim_descriptor_of(fd)->memory, mode, offset, size);
 }
 
 ssize_t
@@ -396,28 +370,10 @@ __wrap_sendfile(int to, int from, off_t *offset, size_t size)
     return written;
 }
 
-/* Code reads files through a mapping; it gets a copy. */
-void *
-__wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset)
+void
+sim_file_copy(const sim_descriptor *descriptor, void *bytes, size_t size)
 {
-    if (fd < SIM_FD_FIRST) {
-        return __real_mmap(at, size, protection, flags, fd, offset);
-    }
-    sim_call("mmap");
-    if (sim_descriptor_of(fd)->kind == SIM_MEMORY) {
-        return __real_mmap(at, size, protection, flags, sim_descriptor_of(fd)->memory,
-                           offset);
-    }
-    void *mapped = __real_mmap(NULL, size, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    memcpy(mapped, sim_descriptor_of(fd)->file->seen.bytes, size);
-    return mapped;
-}
-
-int
-__wrap_munmap(void *at, size_t size)
-{
-    return __real_munmap(at, size);
+    memcpy(bytes, descriptor->file->seen.bytes, size);
 }
 
 /* Faults. */

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "net.h"
+#include "local.h"
 
 #define FIRST_HOST 0x0a000001u /* 10.0.0.1 */
 #define FIRST_PID 100
@@ -30,8 +30,6 @@ int __wrap_stat(const char *path, struct stat *found);
 int __wrap_getifaddrs(struct ifaddrs **all);
 void __wrap_freeifaddrs(struct ifaddrs *all);
 int __wrap_pipe2(int ends[2], int flags);
-int __wrap_memfd_create(const char *name, unsigned flags);
-int __real_memfd_create(const char *name, unsigned flags);
 int __wrap_madvise(void *at, size_t size, int advice);
 int __wrap_sched_yield(void);
 int __wrap_sched_getcpu(void);
@@ -114,9 +112,7 @@ __wrap_freeifaddrs(struct ifaddrs *all)
 static int
 open_lifeline(void)
 {
-    sim_descriptor *opened;
-
-    return sim_descriptor_open(SIM_LIFELINE, &opened);
+    return sim_object_open(sim_object_new(SIM_LIFELINE));
 }
 
 int
@@ -136,20 +132,6 @@ __wrap_pipe2(int ends[2], int flags)
         return -1;
     }
     return 0;
-}
-
-/* The memory is real; a host has one rank, which maps it. */
-int
-__wrap_memfd_create(const char *name, unsigned flags)
-{
-    sim_descriptor *opened;
-
-    sim_call("memfd_create");
-    int fd = sim_descriptor_open(SIM_MEMORY, &opened);
-    if (fd >= 0) {
-        opened->memory = __real_memfd_create(name, flags);
-    }
-    return fd;
 }
 
 int
@@ -195,8 +177,7 @@ __wrap_sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *mask)
 
 /* Whoever sleeps at a word; the entries are on their coroutines' stacks. */
 typedef struct sleeper {
-    const sim_process *process;
-    const void *word;
+    sim_place place;
     bool is_woken;
     struct sleeper *next;
 } sleeper;
@@ -212,7 +193,7 @@ is_woken(void *context)
 static long
 wait_at(const uint32_t *word, uint32_t seen, const struct timespec *span)
 {
-    sleeper self = {sim_process_current(), word, false, sleepers};
+    sleeper self = {sim_place_of(word), false, sleepers};
 
     if (*word != seen) {
         errno = EAGAIN;
@@ -235,8 +216,10 @@ wait_at(const uint32_t *word, uint32_t seen, const struct timespec *span)
 static long
 wake_at(const uint32_t *word)
 {
+    sim_place place = sim_place_of(word);
+
     for (sleeper *one = sleepers; one != NULL; one = one->next) {
-        one->is_woken |= one->word == word && one->process == sim_process_current();
+        one->is_woken |= one->place.space == place.space && one->place.at == place.at;
     }
     return 0;
 }

@@ -54,8 +54,8 @@ sim_grow(void *memory, size_t used, size_t size)
     return grown;
 }
 
-static bool
-must_fail(void)
+bool
+sim_allocation_fails(void)
 {
     sim_process *process = sim_process_current();
 
@@ -86,7 +86,7 @@ own(head *made)
 void *
 __wrap_malloc(size_t size)
 {
-    head *made = must_fail() ? NULL : __real_malloc(sizeof(head) + size);
+    head *made = sim_allocation_fails() ? NULL : __real_malloc(sizeof(head) + size);
 
     if (made != NULL) {
         memset(made, 0xa5, sizeof(head) + size);
@@ -97,7 +97,7 @@ __wrap_malloc(size_t size)
 void *
 __wrap_calloc(size_t count, size_t size)
 {
-    return own(must_fail() ? NULL : __real_calloc(1, sizeof(head) + count * size));
+    return own(sim_allocation_fails() ? NULL : __real_calloc(1, sizeof(head) + count * size));
 }
 
 void *
@@ -106,7 +106,7 @@ __wrap_realloc(void *memory, size_t size)
     if (memory == NULL) {
         return __wrap_malloc(size);
     }
-    if (must_fail()) {
+    if (sim_allocation_fails()) {
         errno = ENOMEM;
         return NULL;
     }

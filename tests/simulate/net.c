@@ -2,7 +2,7 @@
  *
  * Descriptors, and connections between hosts: bytes arrive in order, after a delay, and
  * in pieces of any size. */
-#include "net.h"
+#include "local.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,14 +12,13 @@
 /* What a connection holds that was not read. */
 #define WINDOW 65536
 #define SMALL_WINDOW 512
+#define SMALL_WINDOW_OF_ARRAYS 2048
 
 /* Delays of one way; one in SLOW_IN takes up to SLOW_MOST. */
 #define DELAY_LEAST (20 * DL_MILLISECOND / 1000)
 #define DELAY_MOST (2 * DL_MILLISECOND)
 #define SLOW_IN 50
 #define SLOW_MOST (300 * DL_MILLISECOND)
-
-int __real_close(int fd);
 
 static sim_descriptor descriptors[SIM_FD_COUNT];
 static int used; /* of the descriptors; the rest never was */
@@ -77,9 +76,10 @@ sim_descriptor_count(const sim_process *process, bool are_files)
     int count = 0;
 
     for (int i = 0; i < used; i++) {
-        count += descriptors[i].kind != SIM_NONE && descriptors[i].kind != SIM_LIFELINE
-                 && descriptors[i].process == process
-                 && (descriptors[i].kind == SIM_FILE) == are_files;
+        const sim_descriptor *one = &descriptors[i];
+        bool is_own = one->kind == SIM_LIFELINE && one->object->of == process;
+        count += one->kind != SIM_NONE && !is_own && one->process == process
+                 && (one->kind == SIM_FILE) == are_files;
     }
     return count;
 }
@@ -119,7 +119,8 @@ sim_stream_arrived(const sim_stream *stream)
 size_t
 sim_stream_room(const sim_stream *stream)
 {
-    size_t limit = sim.seed % 4 == 0 ? SMALL_WINDOW : WINDOW;
+    size_t small = sim.has_buffers ? SMALL_WINDOW_OF_ARRAYS : SMALL_WINDOW;
+    size_t limit = sim.seed % 4 == 0 ? small : WINDOW;
     size_t used = stream->last - stream->first;
 
     return used >= limit ? 0 : limit - used;
@@ -368,10 +369,12 @@ sim_descriptor_close(sim_descriptor *descriptor)
     if (descriptor->kind == SIM_FILE) {
         sim_file_close(descriptor);
     }
-    if (descriptor->kind == SIM_MEMORY) {
-        __real_close(descriptor->memory);
-    }
     descriptor->kind = SIM_NONE;
+    if (descriptor->object != NULL) {
+        sim_object *object = descriptor->object;
+        descriptor->object = NULL;
+        sim_object_drop(object);
+    }
 }
 
 void
@@ -383,6 +386,7 @@ sim_net_kill(sim_process *process)
             sim_descriptor_close(&descriptors[i]);
         }
     }
+    sim_mappings_end(process);
 }
 
 /* Faults. */
@@ -403,7 +407,7 @@ sim_net_crash(int host)
     }
     for (int i = 0; i < used; i++) {
         if (descriptors[i].kind != SIM_NONE && descriptors[i].kind != SIM_FILE
-            && descriptors[i].process->host == host) {
+            && descriptors[i].object == NULL && descriptors[i].process->host == host) {
             descriptors[i].kind = SIM_NONE;
         }
     }
@@ -474,6 +478,9 @@ sim_events(const sim_descriptor *descriptor)
     }
     if (descriptor->kind == SIM_EVENT) {
         return descriptor->count > 0 ? POLLIN | POLLOUT : POLLOUT;
+    }
+    if (descriptor->object != NULL) {
+        return sim_object_events(descriptor->object);
     }
     if (descriptor->kind != SIM_SOCKET || descriptor->is_connecting) {
         return 0;

@@ -19,8 +19,10 @@ typedef enum sim_kind {
     SIM_EPOLL,
     SIM_EVENT,
     SIM_FILE,
+    /* Those that have an object (local.h). */
     SIM_LIFELINE, /* lasts as long as its process */
     SIM_MEMORY,
+    SIM_LOCAL, /* a Unix socket */
 } sim_kind;
 
 /* Bytes on their way; they arrive together. */
@@ -52,11 +54,13 @@ typedef struct sim_link {
 
 typedef struct sim_watch {
     int fd;
+    uint64_t generation;
     uint32_t events;
     void *tag;
 } sim_watch;
 
 typedef struct sim_file sim_file;
+typedef struct sim_object sim_object;
 
 typedef struct sim_descriptor {
     sim_kind kind;
@@ -82,7 +86,7 @@ typedef struct sim_descriptor {
     /* eventfd */
     uint64_t count;
     sim_file *file;
-    int memory; /* a real descriptor */
+    sim_object *object;
 } sim_descriptor;
 
 /* Returns what a number of the current process stands for; NULL, with EBADF. */
@@ -115,5 +119,6 @@ sim_descriptor *sim_listener_at(int host, uint16_t port);
 short sim_events(const sim_descriptor *descriptor);
 
 void sim_file_close(sim_descriptor *descriptor);
+void sim_file_copy(const sim_descriptor *descriptor, void *bytes, size_t size);
 
 #endif

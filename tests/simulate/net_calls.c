@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-#include "net.h"
+#include "local.h"
 
 #define FIRST_HOST 0x0a000001u /* 10.0.0.1 */
 
@@ -26,6 +26,7 @@ int __wrap_getpeername(int fd, struct sockaddr *address, socklen_t *size);
 int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *size);
 int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t size);
 int __wrap_fcntl(int fd, int command, ...);
+int __real_fcntl(int fd, int command, ...);
 int __wrap_ioctl(int fd, unsigned long request, ...);
 int __wrap_shutdown(int fd, int how);
 int __wrap_close(int fd);
@@ -50,6 +51,9 @@ __wrap_socket(int family, int type, int protocol)
 
     (void)protocol;
     sim_call("socket");
+    if (family == AF_UNIX && (type & SOCK_DGRAM) == SOCK_DGRAM) {
+        return sim_local_socket();
+    }
     if (family != AF_INET) {
         return fail(EAFNOSUPPORT);
     }
@@ -91,12 +95,14 @@ __wrap_bind(int fd, const struct sockaddr *address, socklen_t size)
     int host;
     uint16_t port;
 
-    (void)size;
     sim_call("bind");
-    read_address(address, &host, &port);
     if (socket == NULL) {
         return -1;
     }
+    if (socket->kind == SIM_LOCAL) {
+        return sim_local_bind(socket->object, address, size);
+    }
+    read_address(address, &host, &port);
     if (host != socket->process->host) {
         return fail(EADDRNOTAVAIL);
     }
@@ -220,6 +226,9 @@ __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t size
     if (socket == NULL) {
         return -1;
     }
+    if (socket->kind == SIM_LOCAL) {
+        return sim_local_set(socket->object, name, value);
+    }
     if (level == SOL_SOCKET && name == SO_RCVTIMEO) {
         const struct timeval *limit = value;
         socket->receive_limit = limit->tv_sec * DL_SECOND + limit->tv_usec * 1000;
@@ -234,13 +243,20 @@ __wrap_fcntl(int fd, int command, ...)
     va_list arguments;
 
     va_start(arguments, command);
-    int flags = command == F_SETFL ? va_arg(arguments, int) : 0;
+    int flags =
+        command == F_SETFL || command == F_ADD_SEALS ? va_arg(arguments, int) : 0;
     va_end(arguments);
     if (socket == NULL) {
         return -1;
     }
     if (command == F_ADD_SEALS || command == F_GET_SEALS) {
-        return F_SEAL_SHRINK;
+        return socket->kind == SIM_MEMORY
+                   ? __real_fcntl(socket->object->memory, command, flags)
+                   : fail(EINVAL);
+    }
+    if (command == F_DUPFD_CLOEXEC) {
+        socket->object->references++;
+        return sim_object_open(socket->object);
     }
     if (command == F_SETFL) {
         socket->is_nonblocking = (flags & O_NONBLOCK) != 0;
@@ -404,18 +420,23 @@ __wrap_send(int fd, const void *bytes, size_t size, int flags)
     sim_call("send");
     sim_descriptor *socket = sim_descriptor_of(fd);
     ssize_t sent = socket == NULL ? -1 : put(socket, bytes, size, flags);
-    int saved = errno;
     sim_result("send", sent);
-    errno = saved;
     return sent;
 }
 
 ssize_t
 __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
 {
+    const sim_descriptor *local = sim_descriptor_of(fd);
     uint8_t bytes[4096];
     size_t size = 0;
 
+    if (local != NULL && local->kind == SIM_LOCAL) {
+        sim_call("sendmsg");
+        ssize_t sent = sim_local_send(local->object, message);
+        sim_result("sendmsg", sent);
+        return sent;
+    }
     for (size_t i = 0; i < message->msg_iovlen && size < sizeof bytes; i++) {
         const struct iovec *part = &message->msg_iov[i];
         size_t left = sizeof bytes - size;
@@ -432,9 +453,7 @@ __wrap_recv(int fd, void *bytes, size_t size, int flags)
     sim_call("recv");
     sim_descriptor *socket = sim_descriptor_of(fd);
     ssize_t got = socket == NULL ? -1 : take(socket, bytes, size, flags);
-    int saved = errno;
     sim_result("recv", got);
-    errno = saved;
     return got;
 }
 
@@ -442,6 +461,14 @@ __wrap_recv(int fd, void *bytes, size_t size, int flags)
 ssize_t
 __wrap_recvmsg(int fd, struct msghdr *message, int flags)
 {
+    const sim_descriptor *local = sim_descriptor_of(fd);
+
+    if (local != NULL && local->kind == SIM_LOCAL) {
+        sim_call("recvmsg");
+        ssize_t got = sim_local_receive(local->object, message);
+        sim_result("recvmsg", got);
+        return got;
+    }
     return __wrap_recv(fd, message->msg_iov->iov_base, message->msg_iov->iov_len,
                        flags);
 }

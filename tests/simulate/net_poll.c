@@ -95,7 +95,7 @@ add_watch(sim_descriptor *epoll, int fd, const struct epoll_event *event)
                      (size_t)epoll->watch_capacity * sizeof *epoll->watches);
     }
     epoll->watches[epoll->watch_count++] =
-        (sim_watch){fd, event->events, event->data.ptr};
+        (sim_watch){fd, sim_descriptor_of(fd)->generation, event->events, event->data.ptr};
 }
 
 int
@@ -130,8 +130,12 @@ __wrap_epoll_ctl(int fd, int operation, int watched, struct epoll_event *event)
 static uint32_t
 watched_events(const sim_watch *watch)
 {
-    return (uint32_t)sim_events(sim_descriptor_at(watch->fd))
-           & (watch->events | EPOLLERR | EPOLLHUP);
+    const sim_descriptor *watched = sim_descriptor_at(watch->fd);
+
+    return watched->generation != watch->generation
+               ? 0
+               : (uint32_t)sim_events(watched)
+                     & (watch->events | EPOLLERR | EPOLLHUP);
 }
 
 static bool

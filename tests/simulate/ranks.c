@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/status.h"
+#include "local.h"
+
 /* What a thread that nobody joins takes to end after it was told to. */
 #define LINGER (DL_SECOND / 10)
 
@@ -27,6 +30,19 @@ const char *
 sim_rank_fault_name(sim_rank_fault_kind kind)
 {
     return names[kind];
+}
+
+void
+sim_ranks_place(int size, int *hosts)
+{
+    sim_random random = sim_random_of(sim.seed, 7);
+    int most = 1 + (int)sim_random_below(&random, 4);
+    int count = (size + most - 1) / most;
+    bool are_neighbours = sim_random_once_in(&random, 2);
+
+    for (int rank = 0; rank < size; rank++) {
+        hosts[rank] = 1 + (are_neighbours ? rank / most : rank % count);
+    }
 }
 
 static void
@@ -76,13 +92,37 @@ sim_rank_fault_end(sim_process *process)
 }
 
 void
-sim_rank_faults_print(const sim_rank_fault *faults, int count, int64_t from)
+sim_rank_faults_print(const sim_rank_fault *faults, int count, const int *hosts,
+                      int64_t from)
 {
     for (int i = 0; i < count; i++) {
         const sim_rank_fault *one = &faults[i];
-        printf("  at %9.6f for %8.6f: %s %d (other %d, number %d)\n",
+        printf("  at %9.6f for %8.6f: %s %d on host %d (other %d, number %d)\n",
                (double)(one->at - from) / 1e9, (double)one->span / 1e9,
-               names[one->kind], one->rank, one->other, (int)one->number);
+               names[one->kind], one->rank, hosts[one->rank], one->other,
+               (int)one->number);
+    }
+}
+
+void
+sim_rank_fault_part(const sim_rank_fault *fault, const int *hosts)
+{
+    int host = hosts[fault->rank];
+    int other = fault->other == 0 ? 0 : hosts[fault->other - 1];
+
+    if (host != other) {
+        sim_net_partition(host, other, sim.now + fault->span);
+    }
+}
+
+void
+sim_rank_fault_blame(const sim_rank_fault *fault, int size, const int *hosts,
+                     bool *is_faulty)
+{
+    for (int rank = 0; rank < size; rank++) {
+        bool is_hit = fault->kind == SIM_RANK_CRASH ? hosts[rank] == hosts[fault->rank]
+                                                    : rank == fault->rank;
+        is_faulty[rank] |= is_hit && !sim_rank_fault_is_of_wire(fault);
     }
 }
 
@@ -108,6 +148,17 @@ sim_text_names(const char *text, int size, bool (*is_at_fault)(int rank))
     return false;
 }
 
+bool
+sim_text_blames_host(int rank, int size, const int *hosts, const bool *is_faulty)
+{
+    bool is_any = false;
+
+    for (int other = 0; other < size; other++) {
+        is_any |= hosts[other] == hosts[rank] && is_faulty[other];
+    }
+    return is_any && strstr(dl_last_error()->text, "other ranks of the same host");
+}
+
 static bool
 has_one_thread(void *process)
 {
@@ -122,9 +173,13 @@ sim_check_nothing_left(sim_process *process)
     }
     int descriptors = sim_net_open_count(process) + sim_disk_open_count(process);
 
-    if (process->live_allocations > 1 || descriptors > 1 || process->live_tasks != 1) {
-        sim_fail("%s has %ld blocks of memory, %d descriptors and %d threads left",
-                 process->name, process->live_allocations, descriptors,
+    int mappings = sim_mapping_count(process);
+
+    if (process->live_allocations > 1 || descriptors > 1 || mappings > 0
+        || process->live_tasks != 1) {
+        sim_fail("%s has %ld blocks of memory, %d descriptors, %d mappings and %d "
+                 "threads left",
+                 process->name, process->live_allocations, descriptors, mappings,
                  process->live_tasks - 1);
     }
 }

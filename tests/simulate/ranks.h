@@ -29,7 +29,7 @@ typedef enum sim_rank_fault_kind {
 typedef struct sim_rank_fault {
     sim_rank_fault_kind kind;
     int64_t at, span;
-    int rank, other; /* the other host of a partition */
+    int rank, other; /* of a partition, one more than the other rank; 0: the store */
     uint64_t number;
 } sim_rank_fault;
 
@@ -44,12 +44,26 @@ sim_rank_fault_is_of_wire(const sim_rank_fault *fault)
 void sim_rank_fault_begin(const sim_rank_fault *fault, sim_process *process);
 void sim_rank_fault_end(sim_process *process);
 
+/* Chooses each rank's host, from 1 on: 1 to 4 ranks on each, neighbours or not. */
+void sim_ranks_place(int size, int *hosts);
+
 const char *sim_rank_fault_name(sim_rank_fault_kind kind);
-void sim_rank_faults_print(const sim_rank_fault *faults, int count, int64_t from);
+void sim_rank_faults_print(const sim_rank_fault *faults, int count, const int *hosts,
+                           int64_t from);
+
+/* Parts the rank's host from the other rank's, or the store's, unless it is the same. */
+void sim_rank_fault_part(const sim_rank_fault *fault, const int *hosts);
+/* Marks the ranks that an error may name: the fault's, or all of its host. */
+void sim_rank_fault_blame(const sim_rank_fault *fault, int size, const int *hosts,
+                          bool *is_faulty);
 
 /* Returns whether the text names one of the ranks of which `is_at_fault` is true, as
  * "rank 1" or in "ranks 1, 2". */
 bool sim_text_names(const char *text, int size, bool (*is_at_fault)(int rank));
+
+/* Returns whether the thread's last error names a rank "or other ranks of the same host",
+ * and one of these is at fault. */
+bool sim_text_blames_host(int rank, int size, const int *hosts, const bool *is_faulty);
 
 /* Fails if a process holds more than its thread, the table of processes and the life port,
  * which are kept. */

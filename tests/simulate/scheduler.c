@@ -164,11 +164,14 @@ sim_note(const char *format, ...)
 void
 sim_result(const char *call, int64_t value)
 {
+    int error = errno;
+
     add_to_hash(&value, sizeof value);
     if (sim.has_trace) {
         print_head();
         printf("  %s = %lld\n", call, (long long)value);
     }
+    errno = error;
 }
 
 sim_process *

@@ -43,6 +43,7 @@ typedef struct member {
 
 static struct {
     int size;
+    int hosts[SIM_RANKS]; /* by rank */
     int step_count;
     int64_t limit; /* of each operation */
     sim_step steps[STEPS];
@@ -68,7 +69,8 @@ is_at_fault(int rank)
     bool has_timed_out = dl_last_error()->status == DL_TIMEOUT && other->has_timed_out;
     bool has_gone = other->has_closed && (other->has_failed || run.has_other_calls);
 
-    return run.is_faulty[rank] || has_timed_out || has_gone;
+    return run.is_faulty[rank] || has_timed_out || has_gone
+           || sim_text_blames_host(rank, run.size, run.hosts, run.is_faulty);
 }
 
 static bool
@@ -413,9 +415,7 @@ inject(void *context)
     if (one->kind == SIM_RANK_CUT) {
         (void)sim_net_cut(&sim.wire);
     } else if (one->kind == SIM_RANK_PARTITION) {
-        if (one->other != 1 + one->rank) {
-            sim_net_partition(1 + one->rank, one->other, sim.now + one->span);
-        }
+        sim_rank_fault_part(one, run.hosts);
     } else if (!is_over(found)) {
         sim_rank_fault_begin(one, found->process);
         sim_at(sim.now + one->span, end_fault, one);
@@ -432,7 +432,7 @@ print_faults(void)
                step->count, step->root);
     }
     printf("\n");
-    sim_rank_faults_print(run.faults, run.count, FROM);
+    sim_rank_faults_print(run.faults, run.count, run.hosts, FROM);
 }
 
 static sim_rank_fault
@@ -461,6 +461,7 @@ draw_run(sim_random *random, uint64_t kept)
         sim_random_once_in(random, 6) ? 0 : sim_random_below(random, FAULTS);
 
     run.size = 2 + (int)sim_random_below(random, SIM_RANKS - 1);
+    sim_ranks_place(run.size, run.hosts);
     run.limit = sim_random_span(random, LIMIT_LEAST, LIMIT_MOST);
     run.step_count = 1 + (int)sim_random_below(random, STEPS);
     run.calm_at = FROM;
@@ -474,7 +475,7 @@ draw_run(sim_random *random, uint64_t kept)
         }
         bool is_wire = sim_rank_fault_is_of_wire(&one);
         run.is_wire_bad |= is_wire || one.kind == SIM_RANK_CRASH;
-        run.is_faulty[one.rank] |= !is_wire;
+        sim_rank_fault_blame(&one, run.size, run.hosts, run.is_faulty);
         run.has_other_calls |= one.kind == SIM_RANK_DIFFERS;
         run.calm_at = one.at + one.span > run.calm_at ? one.at + one.span : run.calm_at;
         run.faults[run.count++] = one;
@@ -522,7 +523,7 @@ run_ranks(void)
         member *made = &run.members[rank];
         made->rank = rank;
         snprintf(made->name, sizeof made->name, "rank %d", rank);
-        made->process = sim_process_start(made->name, 1 + rank, member_main, made);
+        made->process = sim_process_start(made->name, run.hosts[rank], member_main, made);
     }
     for (int i = 0; i < run.count; i++) {
         sim_rank_fault *one = &run.faults[i];

@@ -43,6 +43,7 @@ typedef struct member {
 
 static struct {
     int size;
+    int hosts[RANKS]; /* by rank */
     int64_t limit; /* of the first group's ranks */
     sim_rank_fault faults[FAULTS];
     int count;
@@ -90,7 +91,7 @@ have_decided(void *context)
 /* What ranks are told. */
 
 /* In a timeout a rank may name one that has timed out for the same reason, because it does
- * not know whom that waited for. */
+ * not know whom that waited for, or the leader of a host whose ranks have not all come. */
 static bool
 is_at_fault(int rank)
 {
@@ -101,7 +102,8 @@ is_at_fault(int rank)
             return true;
         }
     }
-    return run.is_faulty[rank];
+    return run.is_faulty[rank]
+           || sim_text_blames_host(rank, run.size, run.hosts, run.is_faulty);
 }
 
 /* Returns whether the texts may name any rank: connections fail, or a rank is there again so
@@ -247,7 +249,7 @@ start_member(int rank)
 
     *made = (member){.rank = rank, .size = run.size, .is_last = run.is_last};
     snprintf(made->name, sizeof made->name, "rank %d.%d", rank, run.member_count);
-    made->process = sim_process_start(made->name, 1 + rank, member_main, made);
+    made->process = sim_process_start(made->name, run.hosts[rank], member_main, made);
     return made;
 }
 
@@ -302,9 +304,7 @@ inject(void *context)
         (void)sim_net_cut(&sim.wire);
         break;
     case SIM_RANK_PARTITION:
-        if (one->other != 1 + one->rank) {
-            sim_net_partition(1 + one->rank, one->other, sim.now + one->span);
-        }
+        sim_rank_fault_part(one, run.hosts);
         break;
     case SIM_RANK_TWICE:
         start_again(one);
@@ -322,7 +322,7 @@ print_faults(void)
 {
     printf("  %d ranks, %.3f s, %d members\n", run.size, (double)run.limit / 1e9,
            run.member_count);
-    sim_rank_faults_print(run.faults, run.count, FROM);
+    sim_rank_faults_print(run.faults, run.count, run.hosts, FROM);
 }
 
 static bool
@@ -345,6 +345,7 @@ draw_run(sim_random *random, uint64_t kept)
         sim_random_once_in(random, 6) ? 0 : sim_random_below(random, FAULTS);
 
     run.size = 2 + (int)sim_random_below(random, RANKS - 1);
+    sim_ranks_place(run.size, run.hosts);
     run.limit = sim_random_span(random, DEADLINE_LEAST, DEADLINE_MOST);
     run.sub = (unsigned)sim_random_below(random, 1u << run.size);
     run.calm_at = FROM;
@@ -362,7 +363,7 @@ draw_run(sim_random *random, uint64_t kept)
         }
         bool is_wire = sim_rank_fault_is_of_wire(&one);
         run.is_wire_bad |= is_wire || one.kind == SIM_RANK_CRASH;
-        run.is_faulty[one.rank] |= !is_wire;
+        sim_rank_fault_blame(&one, run.size, run.hosts, run.is_faulty);
         run.calm_at = one.at + one.span > run.calm_at ? one.at + one.span : run.calm_at;
         run.faults[run.count++] = one;
     }

@@ -13,7 +13,7 @@ from c_build import ROOT, Builder, emulated
 pytestmark = pytest.mark.skipif(bool(emulated()), reason="it is loaded into Python")
 
 DRAWS = 64
-STREAMS = [1, 2, 3, 4, 5, 6, 10, 11, 19, 20, 21]
+STREAMS = [1, 2, 3, 4, 5, 6, 7, 10, 11, 19, 20, 21]
 
 
 class Random(ctypes.Structure):

@@ -86,7 +86,7 @@ __attribute__((noreturn, format(printf, 1, 2))) void sim_fail(const char *format
 /* Prints a line of the trace, and adds it to the hash. */
 __attribute__((format(printf, 1, 2))) void sim_note(const char *format, ...);
 
-/* Adds a number to the hash, and prints it with TRACE. */
+/* Adds a number to the hash, and prints it with TRACE; keeps errno. */
 void sim_result(const char *call, int64_t value);
 
 sim_process *sim_process_start(const char *name, int host, void *(*run)(void *),
@@ -144,6 +144,8 @@ bool sim_descriptor_take(void);
 /* memory.c */
 void *sim_allocate(size_t size); /* zeroed, outside every process; never fails */
 void sim_release(void *memory);
+/* Counts an allocation of the current process; true: a fault says that it fails. */
+bool sim_allocation_fails(void);
 /* Moves the first `used` bytes of such memory, which may be NULL, to a larger one. */
 void *sim_grow(void *memory, size_t used, size_t size);
 
