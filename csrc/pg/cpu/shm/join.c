@@ -2,6 +2,7 @@
 #include "pg/cpu/shm/join.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -280,6 +281,14 @@ welcome_all(leader *self)
     return status;
 }
 
+/* Returns whether the error is about the leader's own process, which it does not name. */
+static bool
+is_own(dl_status status)
+{
+    return status == DL_NETWORK || status == DL_NO_MEMORY || status == DL_INTERNAL
+           || status == DL_INTERRUPTED;
+}
+
 /* Sends the thread's last error to all members. */
 static void
 refuse_all(const leader *self)
@@ -287,10 +296,16 @@ refuse_all(const leader *self)
     dl_error cause = *dl_last_error();
     dl_refusal message = {.status = cause.status, .text = dl_bytes_of(cause.text)};
     dl_parcel parcel = {0};
+    char peer[DL_PEER_TEXT_SIZE];
+    char text[DL_ERROR_TEXT_SIZE];
 
-    if (cause.status == DL_INTERRUPTED) {
-        message =
-            (dl_refusal){DL_CANCELLED, DL_LITERAL("the leading rank was interrupted")};
+    if (is_own(cause.status)) {
+        bool is_interrupted = cause.status == DL_INTERRUPTED;
+        dl_endpoint_describe(self->join->endpoint, LEADER, peer);
+        snprintf(text, sizeof text, "%s could not join: %.1800s", peer,
+                 is_interrupted ? "it was interrupted" : cause.text);
+        message = (dl_refusal){is_interrupted ? DL_CANCELLED : DL_PEER_LOST,
+                               dl_bytes_of(text)};
     }
     dl_put_refusal(&parcel.bytes, &message);
     for (int rank = 1; rank < self->join->endpoint->size; rank++) {
