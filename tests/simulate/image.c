@@ -21,7 +21,7 @@ static sim_process *loaded;
 
 /* The pieces that any process has changed so far; the others need no copying. */
 #define PIECE 512
-#define PIECES 1024
+#define PIECES 8192
 
 static bool is_changed[PIECES];
 

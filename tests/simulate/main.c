@@ -35,9 +35,12 @@ static outcome *shared;
 static const struct {
     const char *name;
     void (*run)(uint64_t kept);
-} stages[] = {{"collectives", sim_stage_collectives},
-              {"join", sim_stage_join},
-              {"store", sim_stage_store}};
+    bool is_apart;
+} stages[] = {{"collectives", sim_stage_collectives, false},
+              {"collectives-apart", sim_stage_collectives, true},
+              {"join", sim_stage_join, false},
+              {"join-apart", sim_stage_join, true},
+              {"store", sim_stage_store, false}};
 
 static void
 run_stage(const char *stage, uint64_t seed, uint64_t kept, bool has_trace)
@@ -45,6 +48,7 @@ run_stage(const char *stage, uint64_t seed, uint64_t kept, bool has_trace)
     sim_world_init(seed, has_trace);
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
         if (strcmp(stages[i].name, stage) == 0) {
+            sim.is_apart = stages[i].is_apart;
             stages[i].run(kept);
             *shared = (outcome){sim.hash, sim.steps, sim.now - 1000 * DL_SECOND};
             return;
@@ -76,6 +80,7 @@ run_seed(const char *stage, uint64_t seed, uint64_t kept, bool is_quiet)
         }
         limit_run();
         run_stage(stage, seed, kept, false);
+        sim_coverage_write();
         _exit(0);
     }
     waitpid(child, &status, 0);

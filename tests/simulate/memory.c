@@ -97,7 +97,8 @@ __wrap_malloc(size_t size)
 void *
 __wrap_calloc(size_t count, size_t size)
 {
-    return own(sim_allocation_fails() ? NULL : __real_calloc(1, sizeof(head) + count * size));
+    return own(sim_allocation_fails() ? NULL
+                                      : __real_calloc(1, sizeof(head) + count * size));
 }
 
 void *

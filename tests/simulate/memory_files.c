@@ -84,7 +84,7 @@ __wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offs
     }
     sim_call("mmap");
     const sim_descriptor *descriptor = sim_descriptor_of(fd);
-    if (sim_allocation_fails()) {
+    if (!sim.is_apart && sim_allocation_fails()) {
         errno = ENOMEM;
         return MAP_FAILED;
     }

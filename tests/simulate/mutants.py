@@ -224,6 +224,44 @@ MUTANTS = {
         "if (rank > (uint32_t)endpoint->rank) {",
         "join",
     ),
+    "a leader's refusal does not name it": Mutant(
+        "pg/cpu/shm/join.c",
+        "    if (is_own(cause.status)) {",
+        "    if (is_own(cause.status) && cause.status == DL_INTERRUPTED) {",
+        "join",
+    ),
+    "a table stays mapped": Mutant(
+        "pg/cpu/contacts.c",
+        "    dl_segment_fini(&contacts->shared);\n    *contacts",
+        "    *contacts",
+        "join",
+    ),
+    "a member leaves the table's descriptor": Mutant(
+        "pg/cpu/endpoint_gather.c",
+        "            dl_socket_close(file);\n            return status;",
+        "            return status;",
+        "join",
+    ),
+    "a rank that was not reached is not listed": Mutant(
+        "pg/cpu/reach.c",
+        "            self->ranks[(*count)++] = rank;",
+        "            self->ranks[*count] = rank;",
+        "join",
+    ),
+    "two groups share an area": Mutant(
+        "pg/cpu/shm/arena.c",
+        "vacant->offset = atomic_fetch_add(&directory->end, arena->area);",
+        "vacant->offset = atomic_load(&directory->end) - arena->area;",
+        "collectives",
+    ),
+    "a word that has come wakes nobody": Mutant(
+        "pg/cpu/shm/wait.c",
+        "    if (atomic_load(sleepers_for(bell, index)) != 0) {\n"
+        "        dl_futex_wake(word);",
+        "    if (atomic_load(sleepers_for(bell, index)) != 0) {\n"
+        "        dl_futex_wake(bell);",
+        "collectives",
+    ),
     "who has left is lost before the call has come": Mutant(
         "pg/cpu/tcp/link.c",
         "#define CALL_PATIENCE (500 * DL_MILLISECOND)",

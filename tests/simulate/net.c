@@ -119,7 +119,8 @@ sim_stream_arrived(const sim_stream *stream)
 size_t
 sim_stream_room(const sim_stream *stream)
 {
-    size_t small = sim.has_buffers ? SMALL_WINDOW_OF_ARRAYS : SMALL_WINDOW;
+    bool has_arrays = sim.has_buffers && !sim.is_apart;
+    size_t small = has_arrays ? SMALL_WINDOW_OF_ARRAYS : SMALL_WINDOW;
     size_t limit = sim.seed % 4 == 0 ? small : WINDOW;
     size_t used = stream->last - stream->first;
 

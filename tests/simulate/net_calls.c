@@ -51,7 +51,7 @@ __wrap_socket(int family, int type, int protocol)
 
     (void)protocol;
     sim_call("socket");
-    if (family == AF_UNIX && (type & SOCK_DGRAM) == SOCK_DGRAM) {
+    if (family == AF_UNIX && (type & SOCK_DGRAM) == SOCK_DGRAM && !sim.is_apart) {
         return sim_local_socket();
     }
     if (family != AF_INET) {

@@ -94,8 +94,8 @@ add_watch(sim_descriptor *epoll, int fd, const struct epoll_event *event)
             sim_grow(epoll->watches, used,
                      (size_t)epoll->watch_capacity * sizeof *epoll->watches);
     }
-    epoll->watches[epoll->watch_count++] =
-        (sim_watch){fd, sim_descriptor_of(fd)->generation, event->events, event->data.ptr};
+    epoll->watches[epoll->watch_count++] = (sim_watch){
+        fd, sim_descriptor_of(fd)->generation, event->events, event->data.ptr};
 }
 
 int
@@ -134,8 +134,7 @@ watched_events(const sim_watch *watch)
 
     return watched->generation != watch->generation
                ? 0
-               : (uint32_t)sim_events(watched)
-                     & (watch->events | EPOLLERR | EPOLLHUP);
+               : (uint32_t)sim_events(watched) & (watch->events | EPOLLERR | EPOLLHUP);
 }
 
 static bool

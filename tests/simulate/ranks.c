@@ -36,7 +36,7 @@ void
 sim_ranks_place(int size, int *hosts)
 {
     sim_random random = sim_random_of(sim.seed, 7);
-    int most = 1 + (int)sim_random_below(&random, 4);
+    int most = sim.is_apart ? 1 : 1 + (int)sim_random_below(&random, 4);
     int count = (size + most - 1) / most;
     bool are_neighbours = sim_random_once_in(&random, 2);
 

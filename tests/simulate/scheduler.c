@@ -543,6 +543,25 @@ sim_run(bool (*is_over)(void), int64_t limit)
     }
 }
 
+#ifdef DL_COVERAGE
+void __gcov_dump(void);
+
+/* The counters are static variables, of which each process has its own. */
+void
+sim_coverage_write(void)
+{
+    for (int i = 0; i < process_count; i++) {
+        sim_image_load(&processes[i]);
+        __gcov_dump();
+    }
+}
+#else
+void
+sim_coverage_write(void)
+{
+}
+#endif
+
 bool
 sim_descriptor_take(void)
 {

@@ -523,7 +523,8 @@ run_ranks(void)
         member *made = &run.members[rank];
         made->rank = rank;
         snprintf(made->name, sizeof made->name, "rank %d", rank);
-        made->process = sim_process_start(made->name, run.hosts[rank], member_main, made);
+        made->process =
+            sim_process_start(made->name, run.hosts[rank], member_main, made);
     }
     for (int i = 0; i < run.count; i++) {
         sim_rank_fault *one = &run.faults[i];

@@ -44,7 +44,7 @@ typedef struct member {
 static struct {
     int size;
     int hosts[RANKS]; /* by rank */
-    int64_t limit; /* of the first group's ranks */
+    int64_t limit;    /* of the first group's ranks */
     sim_rank_fault faults[FAULTS];
     int count;
     int64_t calm_at;

@@ -72,6 +72,7 @@ typedef struct sim_world {
     sim_random disk;     /* what a crash leaves */
     sim_random entropy;  /* what getrandom() returns */
     bool has_buffers;    /* the first bytes of a connection are always taken whole */
+    bool is_apart;       /* no Unix sockets, and one rank on each host */
     int64_t host_up_at[SIM_HOSTS];
     void (*print_faults)(void); /* what sim_fail() adds */
 } sim_world;
@@ -117,6 +118,9 @@ void sim_at(int64_t at, void (*run)(void *), void *context);
 /* Runs until nothing is left to do but what `is_over` says; fails if everything waits
  * for ever or after `limit`. */
 void sim_run(bool (*is_over)(void), int64_t limit);
+
+/* Adds what each process has reached to the files of a build that counts it. */
+void sim_coverage_write(void);
 
 sim_task *sim_task_start(sim_process *process, void *(*run)(void *), void *argument);
 sim_task *sim_task_current(void);

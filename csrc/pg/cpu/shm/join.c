@@ -16,6 +16,9 @@
 /* A rank that fails must not be delayed by its last message. */
 #define REPORT_PATIENCE (100 * DL_MILLISECOND)
 
+/* How long a leader that times out takes to find whom it waited for, and to tell. */
+#define LEADER_PATIENCE (300 * DL_MILLISECOND)
+
 /* Fails with DL_PEER_LOST because the connection to `rank` has ended, or with the cause
  * that a rank has left in the store. */
 static dl_status
@@ -458,6 +461,17 @@ accept_welcome(const dl_join *join, dl_membership *membership, dl_parcel *parcel
     return DL_OK;
 }
 
+/* The leader's deadline may be a moment later, and its error names whom all waited for. */
+static dl_status
+receive_of_leader(const dl_join *join, int fd, dl_parcel *parcel)
+{
+    dl_status status = dl_local_receive(fd, parcel, join->deadline);
+
+    return status == DL_TIMEOUT
+               ? dl_local_receive(fd, parcel, dl_deadline_after(LEADER_PATIENCE))
+               : status;
+}
+
 static dl_status
 receive_welcome(const dl_join *join, dl_membership *membership, int fd)
 {
@@ -465,7 +479,7 @@ receive_welcome(const dl_join *join, dl_membership *membership, int fd)
 
     while (next < (uint32_t)join->endpoint->size) {
         dl_parcel parcel = {0};
-        dl_status status = dl_local_receive(fd, &parcel, join->deadline);
+        dl_status status = receive_of_leader(join, fd, &parcel);
         if (status == DL_OK) {
             status = accept_welcome(join, membership, &parcel, &next);
         } else if (status == DL_CLOSED || status == DL_TIMEOUT) {
@@ -507,7 +521,7 @@ static dl_status
 receive_report(const dl_join *join, int fd, dl_parcel *parcel)
 {
     dl_refusal message;
-    dl_status status = dl_local_receive(fd, parcel, join->deadline);
+    dl_status status = receive_of_leader(join, fd, parcel);
 
     if (status == DL_CLOSED || status == DL_TIMEOUT) {
         return fail_leader(join, status);
