@@ -457,10 +457,10 @@ CHECK_CASE(a_claim_holds_for_a_while)
 }
 
 static bool
-note_path(void *context, const char *path, dl_bytes snapshot)
+note_path(void *context, const char *path, dl_buffer *snapshot)
 {
     strcat(strcat(context, " "), path);
-    CHECK(snapshot.size > sizeof(dl_recording_header));
+    CHECK(snapshot->size > sizeof(dl_recording_header));
     return true;
 }
 

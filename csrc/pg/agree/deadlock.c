@@ -154,9 +154,10 @@ remember_report(const detector *self, const char *text)
 }
 
 static bool
-take_recording(void *context, const char *path, dl_bytes snapshot)
+take_recording(void *context, const char *path, dl_buffer *copy)
 {
     late_list *self = context;
+    dl_bytes snapshot = dl_buffer_bytes(copy);
     dl_recording_header header;
 
     (void)path;

@@ -648,13 +648,8 @@ dl_recorder_snapshot(dl_buffer *copy)
     pthread_mutex_lock(&lock);
     dl_buffer_clear(copy);
     if (is_made) {
-        size_t size = dl_recording_size(&header);
-        status = dl_buffer_reserve(copy, size);
-        if (status == DL_OK) {
-            publish_header_locked();
-            dl_recording_snapshot(recorder.tables.header, &header, copy->data);
-            copy->size = size;
-        }
+        publish_header_locked();
+        status = dl_recording_snapshot(recorder.tables.header, &header, copy);
     }
     pthread_mutex_unlock(&lock);
     return status;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/record/recording.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/deadline.h"
@@ -97,24 +98,57 @@ static void
 copy_rows(const void *from, void *to, size_t rows, size_t row_size)
 {
     for (size_t i = 0; i < rows; i++) {
-        const uint8_t *row = (const uint8_t *)from + i * row_size;
-        dl_row_read((const _Atomic uint64_t *)(const void *)row,
-                    (uint8_t *)to + i * row_size, row_size / sizeof(uint64_t));
+        const void *bytes = (const uint8_t *)from + i * row_size;
+        const _Atomic uint64_t *row = bytes;
+        if (atomic_load_explicit(row, memory_order_relaxed) != 0) {
+            dl_row_read(row, (uint8_t *)to + i * row_size, row_size / sizeof *row);
+        }
     }
 }
 
-void
-dl_recording_snapshot(void *memory, const dl_recording_header *header, void *copy)
+static void
+copy_site(const dl_recording *from, dl_recording *to, uint64_t site, uint64_t count)
 {
-    dl_recording from = dl_recording_at(memory, header);
-    dl_recording to = dl_recording_at(copy, header);
-    dl_recording_header taken = *header;
+    if (site != 0 && site <= count && to->sites[site - 1].version == 0) {
+        dl_row_read(&from->sites[site - 1].version, &to->sites[site - 1],
+                    DL_SITE_WORDS);
+    }
+}
 
+/* Copies the sites of the records and waits in `to`: they are few, and the table has
+ * many pages. */
+static void
+copy_sites(const dl_recording *from, dl_recording *to,
+           const dl_recording_header *header)
+{
+    for (size_t i = 0; i < header->record_count; i++) {
+        copy_site(from, to, to->records[i].place >> 32, header->site_count);
+    }
+    for (size_t i = 0; i < header->wait_count; i++) {
+        copy_site(from, to, to->waits[i].site, header->site_count);
+    }
+}
+
+dl_status
+dl_recording_snapshot(void *memory, const dl_recording_header *header, dl_buffer *copy)
+{
+    size_t size = dl_recording_size(header);
+    uint8_t *data = calloc(1, size);
+
+    dl_buffer_fini(copy);
+    if (data == NULL) {
+        return dl_fail_no_memory();
+    }
+    *copy = (dl_buffer){.data = data, .size = size, .capacity = size};
+    dl_recording from = dl_recording_at(memory, header);
+    dl_recording to = dl_recording_at(data, header);
+    dl_recording_header taken = *header;
     /* A snapshot of a dump keeps the dump's time. */
     taken.taken = taken.taken != 0 ? taken.taken : dl_now();
-    memcpy(copy, &taken, sizeof taken);
+    memcpy(data, &taken, sizeof taken);
     copy_rows(from.records, to.records, header->record_count, sizeof(dl_record));
     copy_rows(from.groups, to.groups, header->group_count, sizeof(dl_recorded_group));
-    copy_rows(from.sites, to.sites, header->site_count, sizeof(dl_recorded_site));
     copy_rows(from.waits, to.waits, header->wait_count, sizeof(dl_recorded_wait));
+    copy_sites(&from, &to, header);
+    return DL_OK;
 }

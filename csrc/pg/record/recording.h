@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buffer.h"
 #include "base/status.h"
 
 /* As long as the field, which has no room for a terminating NUL. */
@@ -221,8 +222,9 @@ bool dl_row_read(const _Atomic uint64_t *row, void *words, size_t count);
  * shorter than its header says. */
 bool dl_recording_check(const void *memory, size_t size, dl_recording_header *header);
 
-/* Copies a recording that another process may be writing; `copy` has room for
- * all of it. */
-void dl_recording_snapshot(void *memory, const dl_recording_header *header, void *copy);
+/* Copies a recording that another process may be writing, in place of what is in the
+ * buffer.  Most rows are empty, and their pages are not touched. */
+dl_status dl_recording_snapshot(void *memory, const dl_recording_header *header,
+                                dl_buffer *copy);
 
 #endif

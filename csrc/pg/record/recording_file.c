@@ -546,13 +546,7 @@ copy_recording(int fd, dl_buffer *copy)
     }
     int error = DL_NO_RECORDING;
     if (dl_recording_check(memory, (size_t)found.st_size, &header)) {
-        size_t wanted = dl_recording_size(&header);
-        dl_buffer_clear(copy);
-        error = dl_buffer_reserve(copy, wanted) == DL_OK ? 0 : ENOMEM;
-        if (error == 0) {
-            dl_recording_snapshot(memory, &header, copy->data);
-            copy->size = wanted;
-        }
+        error = dl_recording_snapshot(memory, &header, copy) == DL_OK ? 0 : ENOMEM;
     }
     munmap(memory, size);
     return error;
@@ -586,7 +580,7 @@ read_files(const char *folder, const char *own, dl_recording_visit_fn visit,
         if (is_recording_name(entry->d_name) && strcmp(entry->d_name, own) != 0
             && size >= 0 && (size_t)size < sizeof path
             && dl_recording_read(path, &copy) == 0) {
-            goes_on = visit(context, path, dl_buffer_bytes(&copy));
+            goes_on = visit(context, path, &copy);
         }
     }
     if (list != NULL) {

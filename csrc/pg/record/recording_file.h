@@ -87,9 +87,9 @@ void dl_recordings_sweep(void);
  * value, or DL_NO_RECORDING if the file is no recording. */
 int dl_recording_read(const char *path, dl_buffer *copy);
 
-/* Called with a snapshot; returns false to end the visit. */
+/* Called with a snapshot, which it may take away; returns false to end the visit. */
 typedef bool (*dl_recording_visit_fn)(void *context, const char *path,
-                                      dl_bytes snapshot);
+                                      dl_buffer *snapshot);
 
 /* Visits snapshots of the other processes of the header's job on this host.  Opens no
  * file of any other job. */

@@ -40,7 +40,7 @@ typedef struct seen_ranks {
 } seen_ranks;
 
 static bool
-add_rank(void *context, const char *path, dl_bytes snapshot)
+add_rank(void *context, const char *path, dl_buffer *snapshot)
 {
     seen_ranks *self = context;
     seen_rank *ranks = realloc(self->ranks, (self->count + 1) * sizeof *ranks);
@@ -51,10 +51,11 @@ add_rank(void *context, const char *path, dl_bytes snapshot)
     self->ranks = ranks;
     seen_rank *added = &ranks[self->count];
     *added = (seen_rank){.path = strdup(path)};
-    if (added->path == NULL || dl_buffer_set(&added->snapshot, snapshot) != DL_OK) {
-        free(added->path);
+    if (added->path == NULL) {
         return false;
     }
+    added->snapshot = *snapshot;
+    *snapshot = (dl_buffer){0};
     self->count++;
     return true;
 }
@@ -89,8 +90,7 @@ see_ranks(seen_ranks *self, bool sees_all)
     char path[PATH_MAX];
 
     dl_recorder_path(path);
-    if (own != NULL && own->size != 0 && add_rank(self, path, dl_buffer_bytes(own))
-        && sees_all) {
+    if (own != NULL && own->size != 0 && add_rank(self, path, own) && sees_all) {
         dl_recorder_visit_job(add_rank, self);
     }
     drop_own(own);
@@ -106,6 +106,7 @@ seen_ranks_fini(seen_ranks *self)
     free(self->ranks);
 }
 
+/* The memory of the snapshots is only read during the report. */
 static PyObject *
 list_of(const seen_ranks *self)
 {
@@ -114,14 +115,15 @@ list_of(const seen_ranks *self)
     for (size_t i = 0; list != NULL && i < self->count; i++) {
         const dl_buffer *snapshot = &self->ranks[i].snapshot;
         PyObject *path = PyUnicode_DecodeFSDefault(self->ranks[i].path);
+        PyObject *view = PyMemoryView_FromMemory(
+            (char *)snapshot->data, (Py_ssize_t)snapshot->size, PyBUF_READ);
         PyObject *pair =
-            path == NULL ? NULL
-                         : Py_BuildValue("(Oy#)", path, (const char *)snapshot->data,
-                                         (Py_ssize_t)snapshot->size);
+            path == NULL || view == NULL ? NULL : PyTuple_Pack(2, path, view);
         if (pair == NULL || PyList_Append(list, pair) < 0) {
             Py_CLEAR(list);
         }
         Py_XDECREF(pair);
+        Py_XDECREF(view);
         Py_XDECREF(path);
     }
     return list;

@@ -15,7 +15,7 @@ from distlite.tools.job import Job
 PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 
 
-def dump_asked(data: bytes, rank: int | None) -> str | None:
+def dump_asked(data: bytes | memoryview, rank: int | None) -> str | None:
     """Writes a snapshot to the file that the environment asks for, and returns its
     path."""
     for name in PREFIX_VARIABLES:
@@ -46,7 +46,7 @@ def dump_all(jobs: Iterable[Job], prefix: str) -> list[str]:
     return paths
 
 
-def write(path: str, data: bytes) -> None:
+def write(path: str, data: bytes | memoryview) -> None:
     """Writes a file that appears complete, because it may be read at any moment."""
     partial = f"{path}.{os.getpid()}.partial"
     try:

@@ -9,6 +9,7 @@ rank of the job on each host. Only that rank's exit waits for it.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from logging import ERROR, WARNING
 
@@ -20,13 +21,17 @@ from distlite.tools.table import table_of
 
 
 def report(
-    seen: Sequence[tuple[str, bytes]], asks_table: bool, asks_dump: bool
+    seen: Sequence[tuple[str, memoryview]], asks_table: bool, asks_dump: bool
 ) -> None:
     """Writes the table of all ranks, and dumps this rank's recording if the environment
     says so.
 
-    `seen` has snapshots of the ranks' recordings by path, this rank's first."""
-    recordings = [parse(data, path, only_current=True) for path, data in seen]
+    `seen` has snapshots of the ranks' recordings by path, this rank's first, whose
+    memory is there until the call ends."""
+    recordings = []
+    for path, data in seen:
+        recordings.append(parse(data, path, only_current=True))
+        time.sleep(0)  # the thread that saw the failure may need the interpreter
     if not recordings:
         return
     mine = recordings[0]
@@ -52,7 +57,7 @@ def _state_then(recording: Recording) -> str:
     return "running" if has_left else state
 
 
-def _dump(data: bytes, rank: int | None) -> None:
+def _dump(data: memoryview, rank: int | None) -> None:
     try:
         path = dump_asked(data, rank)
     except OSError as error:

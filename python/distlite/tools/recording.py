@@ -16,7 +16,7 @@ RECORD = struct.Struct("=QqqqqQII BBBBi")
 GROUP = struct.Struct("=QQQqIIQ16s64s")
 SITE = struct.Struct("=QQ64s176s")
 WAIT = struct.Struct("=QqQ104s")
-ENDED_COLUMN, STATE_COLUMN = 3, 11  # of RECORD
+ENDED_AT, STATE_AT = 24, 59  # bytes of RECORD
 _Row = tuple[int, ...]
 
 # By their numbers in the recording: operations, with whether they reduce; dtypes, with
@@ -169,7 +169,9 @@ class Recording:
         return _process_state(self.pid, self.process_start)
 
 
-def parse(data: bytes, path: str = "", only_current: bool = False) -> Recording:
+def parse(
+    data: bytes | memoryview, path: str = "", only_current: bool = False
+) -> Recording:
     """Returns the recording in a snapshot, which the extension has made and checked.
 
     With `only_current` it has only the operations that have not ended, and the one that
@@ -191,10 +193,9 @@ def parse(data: bytes, path: str = "", only_current: bool = False) -> Recording:
     sites = _Sites(memory[sites_at:waits_at])
     waits = _waits(memory[waits_at : waits_at + wait_count * WAIT.size], sites)
     recording.waits = sorted(waits, key=lambda wait: wait.since)
-    rows: Iterable[_Row] = RECORD.iter_unpack(memory[HEADER.size : groups_at])
-    if only_current:
-        rows = _current(rows)
-    operations = _operations(rows, recording.groups, sites)
+    rows = memory[HEADER.size : groups_at]
+    unpacked = _current(rows) if only_current else RECORD.iter_unpack(rows)
+    operations = _operations(unpacked, recording.groups, sites)
     recording.operations = sorted(operations, key=lambda o: o.since)
     return recording
 
@@ -244,8 +245,8 @@ def _text(data: bytes) -> str:
 def _groups(rows: memoryview) -> Iterator[Group]:
     for row in GROUP.iter_unpack(rows):
         _, serial, begun, last_ended, rank, size, is_open, backend, name = row
-        texts = _text(name), _text(backend)
         if serial:
+            texts = _text(name), _text(backend)
             yield Group(serial, *texts, rank, size, bool(is_open), begun, last_ended)
 
 
@@ -274,17 +275,13 @@ def _waits(rows: memoryview, sites: _Sites) -> Iterator[Wait]:
             yield Wait(_text(text), since, sites[site])
 
 
-def _current(rows: Iterable[_Row]) -> Iterator[_Row]:
-    last = None
-    for row in rows:
-        state = STATES.get(row[STATE_COLUMN] & 3)
-        if state == "ended":
-            if last is None or row[ENDED_COLUMN] >= last[ENDED_COLUMN]:
-                last = row
-        elif state is not None:
-            yield row
-    if last is not None:
-        yield last
+def _current(rows: memoryview) -> list[_Row]:
+    """Reads few of the rows: a report is made of those of all ranks."""
+    states = bytes(rows[STATE_AT :: RECORD.size])
+    ended = rows.cast("q")[ENDED_AT // 8 :: RECORD.size // 8].tolist()
+    last = max(range(len(states)), key=ended.__getitem__)
+    chosen = [i for i, state in enumerate(states) if state & 3 in (1, 2) or i == last]
+    return [RECORD.unpack_from(rows, i * RECORD.size) for i in chosen]
 
 
 def _operations(
