@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -130,7 +131,12 @@ void
 dl_cores_own(dl_cores *cores)
 {
     _Static_assert(sizeof cores->mask % sizeof(cpu_set_t) == 0, "whole sets");
-    *cores = (dl_cores){.quota = dl_cores_quota("")};
+    /* Read once: that takes longer than much of what else a group needs. */
+    static _Atomic int64_t quota;
+    if (quota == 0) {
+        quota = dl_cores_quota("");
+    }
+    *cores = (dl_cores){.quota = quota};
     if (sched_getaffinity(0, sizeof cores->mask, (cpu_set_t *)(void *)cores->mask)
         < 0) {
         memset(cores->mask, 0, sizeof cores->mask);
