@@ -16,11 +16,14 @@ import numpy as np
 import distlite
 from distlite import elastic
 from distlite.elastic.member import LOOK
+from distlite.elastic.restore import SMALL
 from distlite.testing import mark
 
 LIMIT = 50.0
 # Longer than a busy machine keeps a living member from its next call.
 LONG = 20.0
+# Numbers that several members send together.
+BULK = SMALL // 4
 
 
 def connect(port: int) -> distlite.TCPStore:
@@ -40,7 +43,7 @@ class Work:
 
     def __init__(self, member: elastic.Member) -> None:
         self.member = member
-        self.state = {"sums": np.zeros(0), "bulk": np.zeros(1000), "name": ""}
+        self.state = {"sums": np.zeros(0), "bulk": np.zeros(BULK), "name": ""}
         self.loads: list[int] = []
         self.views: dict[int, elastic.View] = {}
 
@@ -88,7 +91,7 @@ class Work:
         return {
             "id": self.member.id,
             "sums": self.state["sums"].tolist(),
-            "bulk": self.state["bulk"].tolist()[::333],
+            "bulk": self.state["bulk"][::33333].tolist(),
             "name": self.state["name"],
             "loads": self.loads,
             "views": rows,
@@ -120,13 +123,14 @@ def lose(rank: int, world_size: int, port: int, lost: list[int]) -> dict[str, An
         return work.found()
 
 
-def give_a_state(rank: int, world_size: int, port: int) -> str:
+def give_a_state(rank: int, world_size: int, port: int, bulk: int) -> str:
     """The last process is behind; the others have the same arrays, in two orders."""
     import ml_dtypes
 
     rows = np.array([(1, 2.5), (3, 4.5)], [("key", "<i4"), ("value", ">f8")])
     brief = np.arange(8).astype(ml_dtypes.bfloat16).reshape(2, 4)[:, ::2]
     state = {"rows": rows, "brief": brief, "scalar": np.array(7, "M8[s]")}
+    state["bulk"] = np.arange(bulk)
     store = connect(port)
     if rank == 2:
         store.get("go")

@@ -82,10 +82,11 @@ def test_newcomers_get_the_state_of_the_members(served):
         assert each["sums"][-3:] == [4.0] * 3
 
 
-def test_arrays_of_a_state_arrive_as_they_are(served):
+@pytest.mark.parametrize("bulk", [0, elastic_ranks.BULK])
+def test_arrays_of_a_state_arrive_as_they_are(served, bulk):
     """Of any dtype and layout, and whatever order a source has them in."""
-    found = run_ranks(elastic_ranks.give_a_state, 3, port=served.port)
-    assert found == ["loaded 3"] * 3
+    found = run_ranks(elastic_ranks.give_a_state, 3, port=served.port, bulk=bulk)
+    assert found == ["loaded 4"] * 3
 
 
 @pytest.mark.parametrize("ranks", [slow("compact"), "stable"])

@@ -244,13 +244,13 @@ class World:
                     break
                 if [step for step, _ in process.steps] != list(range(1, number)):
                     raise Wrong(f"{process.steps} before step {number}")
-                self._compare(process, view.group.label)
+                self._compare(process, view.group.group_name)
                 with own.step(number):
                     process.wait(self.random.uniform(0.0, 0.3))
                     if number == process.raises_at:
                         process.raises_at = 0
                         raise ZeroDivisionError
-                process.steps.append((number, view.group.label))
+                process.steps.append((number, view.group.group_name))
                 self.note("commits", process.number, number)
             except (*ERRORS, ZeroDivisionError) as error:
                 self.note("fails", process.number, type(error).__name__)
@@ -465,8 +465,11 @@ class Group:
     """A group of one epoch: an operation succeeds on all of its ranks or fails on all,
     but for those that have ended it already when another one fails."""
 
-    def __init__(self, world: World, label: str, members: list[str]) -> None:
+    def __init__(
+        self, world: World, label: str, members: list[str], parent: str | None
+    ) -> None:
         self.world, self.label, self.members = world, label, members
+        self.parent = parent
         self.is_made, self.is_broken = False, False
         self.operations: dict[int, dict[int, Any]] = {}
 
@@ -495,7 +498,7 @@ class OwnGroup:
 
     def __init__(self, group: Group, process: Process, rank: int) -> None:
         self._group, self._process, self._rank = group, process, rank
-        self._number, self.label = 0, group.label
+        self._number, self.group_name = 0, group.label
 
     def rank(self) -> int:
         return self._rank
@@ -508,6 +511,12 @@ class OwnGroup:
 
     def _abort(self, reason: str) -> None:
         self._group.is_broken |= not self._process.is_dead
+
+    def _has_ended(self, rank: int) -> bool:
+        """Of a process elsewhere, a group may know it late."""
+        world, name = self._group.world, self._group.members[rank]
+        is_dead = any(p.is_dead for p in world.processes if p.name == name)
+        return is_dead and world.random.random() < 0.5
 
     def meet(self, value: Any, limit: float | None = None) -> dict[int, Any]:
         if self._group.is_broken:
@@ -525,9 +534,12 @@ def _make_of_members(
     world: World, request: Any, members: list[str], keys: Any, until: float, _: Any
 ) -> OwnGroup:
     label = request.label
-    shared = world.groups.setdefault(label, Group(world, label, members))
+    parent = request.parent and request.parent.group_name
+    shared = world.groups.setdefault(label, Group(world, label, members, parent))
     if shared.members != members:
         raise Wrong(f"{members} and {shared.members} are in one epoch")
+    if shared.parent != parent:
+        raise Wrong(f"{label} is made of {parent} and of {shared.parent}")
     made = OwnGroup(shared, world.me(), request.rank)
     try:
         made.meet(None, until - world.now)
@@ -587,7 +599,9 @@ def simulated(world: World) -> Iterator[None]:
             "PrefixStore": lambda prefix, store: store,
             "GroupInfo": lambda backends, ranks: None,
             "backends_of": lambda backend: None,
-            "GroupRequest": lambda info, keys, rank, limit: SimpleNamespace(rank=rank),
+            "GroupRequest": lambda info, keys, rank, limit: SimpleNamespace(
+                rank=rank, parent=None
+            ),
             "is_initialized": lambda: True,
             "make_of_members": lambda *rest: _make_of_members(world, *rest),
             "all_reduce": _all_reduce,

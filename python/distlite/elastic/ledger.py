@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from os import urandom
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -71,6 +72,8 @@ class Record:
     ready: list[str] = field(default_factory=list)  # the members that have the state
     done: int | None = None  # the step that was committed last
     places: int = 0  # up to which spares are taken
+    # The group that all members have been in, whose connections the next one uses.
+    parent: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Arrival:
     # The step of which it has no result any more, and does not know whether it was
     # committed.
     dropped: int | None = None
+    group: str = ""  # the last one, of which the connections are there
 
     def lacks(self, done: int | None) -> bool:
         """Returns whether a committed step is not in its state."""
@@ -127,6 +131,7 @@ class Ledger:
     def __init__(self, store: Store, name: str, own: str, rules: Rules) -> None:
         self.name, self.own, self.rules = name, own, rules
         self.last = Record()  # the latest epoch whose member this process was
+        self._raw, self._found = "", Record()  # what it has read last
         self.use(store)
 
     def use(self, store: Store) -> None:
@@ -140,8 +145,12 @@ class Ledger:
         """Bounds the requests that follow."""
         self._link.limit(seconds)
 
-    def decide(self, arrival: Arrival, deadline: float) -> Record:
-        """Returns the record of the next epoch of which this process is a member."""
+    def decide(
+        self, arrival: Arrival, deadline: float, has_ended: Callable[[str], bool]
+    ) -> Record:
+        """Returns the record of the next epoch of which this process is a member.
+
+        `has_ended` returns whether the process of a member is known to have ended."""
         while True:
             turn = self._turn
             left = deadline - time.monotonic()
@@ -150,8 +159,10 @@ class Ledger:
                 # An empty store gets an identity with its first record, so that a
                 # proposal for another store cannot take a place here.
                 founding = Record(identity=urandom(8).hex())
-                raw = self._read("epoch", json.dumps(asdict(founding)))
-                found = self._parsed(Record, "epoch", raw)
+                raw = self._read("epoch", _text_of(founding))
+                if raw != self._raw:
+                    self._raw, self._found = raw, self._parsed(Record, "epoch", raw)
+                found = self._found
                 if self._is_mine(found):
                     self.last = found
                     return found
@@ -161,7 +172,7 @@ class Ledger:
                     )
                 if turn is None or turn.key != (raw, arrival):
                     turn = self._turn = _Turn(self, arrival, raw, found)
-                turn.go(left)
+                turn.go(left, has_ended)
             except DistNetworkError as error:
                 # A server with a journal may come back.
                 if time.monotonic() >= deadline:
@@ -235,7 +246,7 @@ class Ledger:
 
     def note_leaving(self, arrival: Arrival) -> None:
         base = self.last.epoch
-        self.store.append(f"arrivals/{base}", json.dumps(asdict(arrival)) + "\n")
+        self.store.append(f"arrivals/{base}", _text_of(arrival) + "\n")
 
     def clean(self) -> None:
         """Deletes what only earlier epochs needed; the members of this one have met."""
@@ -247,6 +258,10 @@ class Ledger:
             is_old = is_old and kind in _OF_EPOCHS
             if is_old or (kind == "beat" and rest in self.last.lost):
                 self.store.delete_key(key.removeprefix(prefix))
+
+
+def _text_of(said: Record | Arrival) -> str:
+    return json.dumps(vars(said))
 
 
 def _fields_of(kind: type) -> dict[str, tuple[bool, frozenset[type]]]:
@@ -272,7 +287,7 @@ def checked(found: _Kind) -> _Kind:
             raise ValueError(f"{name} is not of its type")
         if (is_list and str in allowed) or name == "id":
             names += values
-    if any(name.count(":") != 3 for name in names):
+    if {name.count(":") for name in set(names)} - {3}:
         raise ValueError("a name is not that of a member")
     if isinstance(found, Record) and len(found.ranks) != len(found.members):
         raise ValueError("members and ranks differ in number")
@@ -305,8 +320,9 @@ class _Turn:
         self.present: list[Arrival] = []
         self.absent: list[str] = []
         self._seen, self._since = 0, time.monotonic()
-        line = json.dumps(asdict(arrival)) + "\n"
-        self.store.append(f"arrivals/{self.base}", line)
+        # Where many arrive at once, all of them see it: the last one proposes at once.
+        self.line, self.has_waited = _text_of(arrival) + "\n", False
+        self.store.append(f"arrivals/{self.base}", self.line)
         self.is_called = mine.epoch > 0 or not found.epoch
         if self.is_called:
             self.store.set(f"called/{self.base}", "")
@@ -317,40 +333,58 @@ class _Turn:
         most = self.ledger.rules.max_size
         return most is None or len(self.found.members) < most
 
-    def go(self, left: float) -> None:
+    def go(self, left: float, has_ended: Callable[[str], bool]) -> None:
         """Looks once, proposes if everybody is there, else waits a moment, and no
         longer than `left` seconds."""
-        arrivals = self._arrivals()
-        proposal = self._proposal(arrivals)
-        if proposal is not None:
-            before, new = self.key[0], json.dumps(asdict(proposal))
-            # Without effect where the store has been emptied meanwhile.
-            if self.store.compare_set("epoch", before, new).decode() != before:
-                self.store.set(f"decided/{self.base}", "")
-            return
+        self.has_ended = has_ended
+        text = self.ledger._read(f"arrivals/{self.base}")
+        is_due = self.has_waited or text.endswith(self.line)
+        # Before its end, a call finds out whom its error has to name.
+        if (self._may_be_whole(text) and is_due) or left <= LONG:
+            proposal = self._proposal(self._arrivals(text))
+            if proposal is not None:
+                before, new = self.key[0], _text_of(proposal)
+                # Without effect where the store has been emptied meanwhile.
+                if self.store.compare_set("epoch", before, new).decode() != before:
+                    self.store.set(f"decided/{self.base}", "")
+                return
         self.is_called = self.is_called or self.store.check([f"called/{self.base}"])
         # Who arrives last decides; all looks together are as many in any world.
         short = min(LONG, SHORT * max(1.0, len(self.found.members) / CROWD))
         key, pause = ("decided", short) if self.is_called else ("called", LONG)
         with suppress(DistStoreError):
             self.store.wait([f"{key}/{self.base}"], max(0.001, min(pause, left)))
+        self.has_waited = True
+
+    def _may_be_whole(self, text: str) -> bool:
+        """Returns whether a close look may find everybody, and shows those elsewhere
+        that this process lives.
+
+        Most looks end here: to read what many members say, and ask which of them live,
+        takes longer than all else."""
+        lines = set(text.splitlines())
+        if any(map(self._is_far, [*lines, *self.last.members])):
+            self.store.add(f"beat/{self.own}", 1)
+        # Who calls again does not make the others wait anew.
+        if len(lines) != self._seen:
+            self._seen, self._since = len(lines), time.monotonic()
+        absent = (each for each in self.last.members if each not in text)
+        return self._is_settled() or self._have_ended(absent)
+
+    def _is_settled(self) -> bool:
+        return time.monotonic() - self._since >= self.ledger.rules.settle
 
     def _proposal(self, arrivals: dict[str, Arrival]) -> Record | None:
         """Returns the next record, or None if somebody may still come."""
         last = set(self.last.members)
-        if any(map(self._is_far, last | {*arrivals})):
-            self.store.add(f"beat/{self.own}", 1)
         leaving = {
             each.id: each
             for each in arrivals.values()
             if each.is_leaving and each.id in last
         }
-        is_settled = time.monotonic() - self._since >= self.ledger.rules.settle
+        is_settled = self._is_settled()
         self.present = [each for each in arrivals.values() if not each.is_leaving]
         self.absent = [each for each in self.last.members if each not in arrivals]
-        # Most looks end here: who still lives matters when all have come.
-        if not (is_settled or self._have_ended(self.absent)):
-            return None
         living = self._living(self.present)
         if living is None:
             return None
@@ -370,22 +404,20 @@ class _Turn:
             return None
         return self._record(stays, new, leaving, is_settled)
 
-    def _have_ended(self, members: list[str]) -> bool:
-        return all(is_known_dead(each, self.own) for each in members)
+    def _have_ended(self, members: Iterable[str]) -> bool:
+        return all(
+            is_known_dead(each, self.own) or self.has_ended(each) for each in members
+        )
 
     def _is_far(self, member: str) -> bool:
-        """Tells whether only its beats show that a process lives."""
-        return self.place == "-" or member.split(":")[2] != self.place
+        """Tells whether only its beats show that a process lives, of its name or of a
+        line with it."""
+        return self.place == "-" or f":{self.place}:" not in member
 
-    def _arrivals(self) -> dict[str, Arrival]:
+    def _arrivals(self, text: str) -> dict[str, Arrival]:
         key = f"arrivals/{self.base}"
-        lines = self.ledger._read(key).splitlines()
-        said = [self.ledger._parsed(Arrival, key, line) for line in lines]
-        arrivals = {each.id: each for each in said}  # the last word of each
-        # Who calls again does not make the others wait anew.
-        if len(arrivals) != self._seen:
-            self._seen, self._since = len(arrivals), time.monotonic()
-        return arrivals
+        said = [self.ledger._parsed(Arrival, key, line) for line in text.splitlines()]
+        return {each.id: each for each in said}  # the last word of each
 
     def _living(self, arrivals: list[Arrival]) -> list[Arrival] | None:
         """Returns those that still wait, or None as long as it is open of one."""
@@ -431,6 +463,7 @@ class _Turn:
         by_rank = dict(zip(ranks, [*stays, *chosen], strict=True))
         members = [by_rank[rank].id for rank in sorted(by_rank)]
         done, ready = self._state(stays, leaving)
+        groups = {each.group for each in [*stays, *chosen]}
         return Record(
             epoch=max(last.epoch, self.base) + 1,
             identity=self.found.identity,
@@ -442,6 +475,7 @@ class _Turn:
             ready=ready,
             done=done,
             places=places,
+            parent=groups.pop() if len(groups) == 1 else "",
         )
 
     def _state(

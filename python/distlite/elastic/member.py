@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from operator import index
 from os import environ
 from typing import Any
@@ -32,6 +33,9 @@ from ..groups.members import MemberId, is_known_dead, make_of_members
 from ..groups.reduce_op import ReduceOp
 from ..groups.world import GroupInfo, is_initialized
 from ..stores.timeouts import seconds_of
+
+# Loaded now, because the members wait for the one of them that reports a failure.
+from ..tools import failure  # noqa: F401
 from .ledger import REQUEST, Arrival, Finished, Ledger, Record, Rules
 from .restore import send_state
 
@@ -215,7 +219,10 @@ class Member:
         self._ledger = Ledger(store, name, self._id.text, rules)
         self._rules, self._is_spare, self._limit = rules, is_spare, limit
         self._view: View | None = None  # of the epoch that is on
-        self._group: ProcessGroup | None = None  # the last one
+        # The last one, and its members; the one before, until a step has succeeded.
+        self._group: ProcessGroup | None = None
+        self._names: list[str] = []
+        self._old: ProcessGroup | None = None
         self._is_ready, self._is_closed = False, False
         self._done: int | None = None
         self._begun: int | None = None  # a step of which it cannot tell the outcome yet
@@ -283,7 +290,9 @@ class Member:
         """`dropped` is the step of which the caller has no result any more."""
         while True:
             arrival = replace(self._arrival(), dropped=dropped)
-            record = self._ledger.decide(arrival, deadline)
+            record = self._ledger.decide(arrival, deadline, self._has_ended)
+            self._forget_group()
+            self._old, self._group = self._group, None
             try:
                 view = self._enter(record, deadline)
             except (DistBackendError, DistStoreError) as error:
@@ -344,6 +353,8 @@ class Member:
         if self._view is None:
             raise DistBackendError("there is no present epoch: call next()")
         view = self._view
+        if view.done != self._done:
+            self._forget_group()
         try:
             yield view
         except BaseException as error:
@@ -473,6 +484,9 @@ class Member:
     def _close(self, reason: str) -> None:
         self._is_closed = True
         self._end(reason)
+        self._forget_group()
+        if self._group is not None:
+            self._group.shutdown()
         self._id.close()
 
     def _seconds_of(self, timeout: timedelta | float | None) -> float:
@@ -487,9 +501,13 @@ class Member:
     def _end(self, reason: str) -> None:
         """Leaves the group of the epoch, so that the others see that it is over."""
         self._view = None
-        group, self._group = self._group, None
+        if self._group is not None:
+            self._group._abort(reason)
+
+    def _forget_group(self) -> None:
+        """Gives back what the group before the last one has, now that time is left."""
+        group, self._old = self._old, None
         if group is not None:
-            group._abort(reason)
             group.shutdown()
 
     def _arrival(self) -> Arrival:
@@ -499,6 +517,7 @@ class Member:
             is_spare=self._is_spare,
             is_ready=self._is_ready,
             done=self._done,
+            group=self._group.group_name if self._group is not None else "",
         )
 
     def _enter(self, record: Record, deadline: float) -> View:
@@ -513,9 +532,12 @@ class Member:
         request = GroupRequest(info, keys, place, timedelta(seconds=patience))
         request.label = f"{self._ledger.name}.{record.epoch}.{record.identity}"
         request.description = f"epoch {record.epoch} of {self._ledger.name}"
-        self._group = group = make_of_members(
-            request, record.members, keys, until, self._has_ended
-        )
+        if record.parent:
+            request.parent, request.is_successor = self._old, True
+            request.parent_ranks = [self._names.index(m) for m in record.members]
+        has_ended = partial(is_known_dead, own=self.id)
+        group = make_of_members(request, record.members, keys, until, has_ended)
+        self._group, self._names = group, record.members
         group.set_timeout(self._limit)
         if place == 0:
             self._ledger.clean()
@@ -531,7 +553,7 @@ class Member:
 
     def _view_of(self, record: Record, group: ProcessGroup) -> View:
         size, place = len(record.members), group.rank()
-        has_state = [member in record.ready for member in record.members]
+        has_state = list(map(set(record.ready).__contains__, record.members))
         # Without anybody who has a state, that of each member is as good as any.
         is_new = not any(has_state)
         self._is_ready = is_new or has_state[place]
@@ -551,7 +573,13 @@ class Member:
         )
 
     def _has_ended(self, member: str) -> bool:
-        return is_known_dead(member, self.id)
+        """Returns whether the last group knows that a member's process has ended."""
+        group, names = self._group, self._names
+        return (
+            group is not None
+            and member in names
+            and group._has_ended(names.index(member))
+        )
 
     def _commit(self, view: View, number: int) -> None:
         """Learns whether all members have executed the body of the step."""

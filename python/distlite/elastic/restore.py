@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["send_state"]
 
+# Bytes of a state for which groups of the sources are not made.
+SMALL = 1 << 20
+
 
 def send_state(view: View, state: dict[str, Any] | None) -> dict[str, Any]:
     """Returns the state on every member; `state` is None on those that are behind.
@@ -35,16 +38,21 @@ def send_state(view: View, state: dict[str, Any] | None) -> dict[str, Any]:
     # Arrays without elements carry dtypes, also those that `dtype.str` does not tell.
     kinds = {name: np.empty(0, each.dtype) for name, each in arrays.items()}
     shapes = {name: each.shape for name, each in arrays.items()}
-    told: list[Any] = [kinds, shapes, others]
+    # A small state is sent with them, by one source.
+    is_small = sum(each.nbytes for each in arrays.values()) <= SMALL
+    small = arrays if is_small else None
+    told: list[Any] = [kinds, shapes, others, small]
     broadcast_object_list(told, group=view.group, group_src=view.sources[0])
     if state is None:
-        kinds, shapes, others = told
+        kinds, shapes, others, small = told
         arrays = {n: np.empty(shapes[n], each.dtype) for n, each in kinds.items()}
     elif told[1] != shapes or any(kinds[n].dtype != told[0][n].dtype for n in kinds):
         raise DistBackendError(
             "the members that have the state differ in their arrays: dump() must "
             "return the same names, shapes and dtypes on all of them"
         )
+    if small is not None:
+        return {**others, **small}
     # In the order of the first source: another one may have them in its own.
     _send_stripes(view, [flat(arrays[name]) for name in told[1]])
     return {**arrays, **others}
