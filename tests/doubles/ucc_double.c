@@ -39,7 +39,6 @@ enum {
 
 enum {
     ALL_GATHER = 1,
-    ALL_GATHER_V = 2,
     ALL_REDUCE = 4,
     ALL_TO_ALL_V = 16,
     BARRIER = 32,
@@ -291,17 +290,10 @@ plan_gather(request *self, int rank)
 {
     const args *given = &self->args;
     const block *from = &given->from.one;
-    int me = self->team->rank;
-    size_t unit;
-    char *data;
+    size_t unit = bytes_of(&given->to.one) / (size_t)self->team->size;
+    char *data = given->to.one.data + (size_t)rank * unit;
 
-    if (given->type == ALL_GATHER_V) {
-        unit = part_of(given, &given->to.many, rank, &data);
-    } else {
-        unit = bytes_of(&given->to.one) / (size_t)self->team->size;
-        data = given->to.one.data + (size_t)rank * unit;
-    }
-    if (rank == me) {
+    if (rank == self->team->rank) {
         if (unit > 0) {
             memcpy(data, from->data, unit);
         }
@@ -405,7 +397,6 @@ planner_of(int type)
 {
     switch (type) {
     case ALL_GATHER:
-    case ALL_GATHER_V:
         return plan_gather;
     case ALL_TO_ALL_V:
         return plan_all_to_all;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/ucc/ucc_state.h"
 
-/* All forms with one count and offset per rank use 64 bits. */
-#define WIDE_LENGTHS (DL_UCC_COUNTS_64 | DL_UCC_DISPLACEMENTS_64)
-
 /* A collective that moves bytes.  A side in which this rank takes no part is empty. */
 typedef struct movement {
     dl_ucc_backend *self;
@@ -50,17 +47,15 @@ static dl_status
 move_blocks(movement *move, int collective)
 {
     dl_ucc_args *args = &move->args;
-    bool is_by_rank =
-        collective == DL_UCC_ALL_GATHER_V || collective == DL_UCC_ALL_TO_ALL_V;
+    bool is_by_rank = collective == DL_UCC_ALL_TO_ALL_V;
 
     DL_TRY(dl_ucc_layout_read(&move->from, &move->self->input, is_shared(move)));
     DL_TRY(dl_ucc_layout_write(&move->to, &move->self->output));
     args->collective = collective;
     args->mask = is_by_rank ? DL_UCC_ARGS_FLAGS : 0;
-    args->flags = is_by_rank ? WIDE_LENGTHS : 0;
-    args->source = is_by_rank && move->from.count > 1
-                       ? dl_ucc_layout_parts(&move->from)
-                       : dl_ucc_layout_whole(&move->from);
+    args->flags = is_by_rank ? DL_UCC_COUNTS_64 | DL_UCC_DISPLACEMENTS_64 : 0;
+    args->source = is_by_rank ? dl_ucc_layout_parts(&move->from)
+                              : dl_ucc_layout_whole(&move->from);
     args->target =
         is_by_rank ? dl_ucc_layout_parts(&move->to) : dl_ucc_layout_whole(&move->to);
     DL_TRY(dl_ucc_run(move->self, move->op, args, move->from.size + move->to.size));
@@ -115,8 +110,7 @@ dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op, const dl_call *c
     if (move.to.size == 0) {
         return DL_OK;
     }
-    return move_blocks(&move, dl_ucc_layout_is_even(&move.to) ? DL_UCC_ALL_GATHER
-                                                              : DL_UCC_ALL_GATHER_V);
+    return move_blocks(&move, DL_UCC_ALL_GATHER);
 }
 
 dl_status

@@ -70,17 +70,6 @@ dl_ucc_layout_init(dl_ucc_layout *layout, const dl_tensor *blocks, int count,
     }
 }
 
-bool
-dl_ucc_layout_is_even(const dl_ucc_layout *layout)
-{
-    for (int i = 1; i < layout->count; i++) {
-        if (layout->counts[i] != layout->counts[0]) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static dl_status
 place_blocks(dl_ucc_layout *self, dl_ucc_row *row, bool must_copy)
 {

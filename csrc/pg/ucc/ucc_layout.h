@@ -33,9 +33,6 @@ typedef struct dl_ucc_layout {
 void dl_ucc_layout_init(dl_ucc_layout *layout, const dl_tensor *blocks, int count,
                         uint64_t *lengths);
 
-/* Returns true if all blocks have the same size. */
-bool dl_ucc_layout_is_even(const dl_ucc_layout *layout);
-
 /* Places the blocks for reading: in place, or copied into `row` if they are not
  * contiguous or `must_copy` is set. */
 dl_status dl_ucc_layout_read(dl_ucc_layout *layout, dl_ucc_row *row, bool must_copy);

@@ -90,10 +90,14 @@ dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op)
 
 /* All ranks find the same, as the fingerprints of such calls have the sizes. */
 static bool
-is_uneven_sum(const dl_ucc_backend *self, const dl_call *call)
+is_uneven(const dl_ucc_backend *self, const dl_call *call)
 {
-    for (int i = 1; call->op == DL_REDUCE_SCATTER && i < self->size; i++) {
-        if (call->inputs[i].count != call->inputs[0].count) {
+    const dl_tensor *blocks = call->op == DL_ALL_GATHER       ? call->outputs
+                              : call->op == DL_REDUCE_SCATTER ? call->inputs
+                                                              : NULL;
+
+    for (int i = 1; blocks != NULL && i < self->size; i++) {
+        if (blocks[i].count != blocks[0].count) {
             return true;
         }
     }
@@ -114,7 +118,7 @@ dl_ucc_collective(dl_backend *backend, const dl_op_context *op, const dl_call *c
     };
     dl_ucc_backend *self = dl_ucc_self(backend);
 
-    if (self->size > 1 && in_ucc[call->op] != NULL && !is_uneven_sum(self, call)) {
+    if (self->size > 1 && in_ucc[call->op] != NULL && !is_uneven(self, call)) {
         return in_ucc[call->op](backend, op, call);
     }
     DL_TRY(check_admitted(self));

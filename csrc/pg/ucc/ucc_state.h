@@ -161,8 +161,8 @@ dl_status dl_ucc_patience_rest(dl_ucc_patience *patience);
 
 /* Carries out a collective: by one of the functions below, in a group of several ranks.
  * The others are up to the CPU backend beside UCC: scans, which UCC lacks; gathering and
- * scattering, also of sums of unequal blocks, of which UCC has several forms that not all
- * transports support; and all collectives of a group of one rank. */
+ * scattering, and unequal blocks other than those of an all_to_all, for which UCC has forms
+ * of its own that not all transports support; and all of a group of one rank. */
 dl_collective_fn dl_ucc_collective;
 dl_collective_fn dl_ucc_all_reduce, dl_ucc_broadcast, dl_ucc_barrier, dl_ucc_reduce;
 dl_collective_fn dl_ucc_all_gather, dl_ucc_reduce_scatter, dl_ucc_all_to_all;

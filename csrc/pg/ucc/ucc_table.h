@@ -22,7 +22,6 @@ enum {
 /* Collectives. */
 enum {
     DL_UCC_ALL_GATHER = 1,
-    DL_UCC_ALL_GATHER_V = 2,
     DL_UCC_ALL_REDUCE = 4,
     DL_UCC_ALL_TO_ALL_V = 16,
     DL_UCC_BARRIER = 32,
