@@ -164,20 +164,6 @@ dl_spare_new(size_t size, dl_region **region)
     return DL_OK;
 }
 
-size_t
-dl_spare_size(void)
-{
-    size_t sum = 0;
-
-    if (try_lock()) {
-        for (const spare *each = waiting.first; each != NULL; each = each->next) {
-            sum += each->base.size;
-        }
-        unlock_spare();
-    }
-    return sum;
-}
-
 void
 dl_spare_clear(void)
 {

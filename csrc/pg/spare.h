@@ -19,9 +19,6 @@
  * back.  May be called from any thread, and in a forked child. */
 dl_status dl_spare_new(size_t size, dl_region **region);
 
-/* Returns the bytes that are kept now. */
-size_t dl_spare_size(void);
-
 /* Returns the kept memory to the system. */
 void dl_spare_clear(void);
 
