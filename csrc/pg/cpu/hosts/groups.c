@@ -34,33 +34,14 @@ group_end(const dl_hosts *hosts)
     return end < count ? end : count;
 }
 
-static size_t
-size_down(const dl_leaders *self, int host)
-{
-    return dl_leaders_gets_result(self, host) ? self->size : 0;
-}
-
-/* Returns whether the result goes to `host`, if only to compare the calls. */
-static bool
-goes_down(const dl_leaders *self, int host)
-{
-    return !self->hosts->traffic->is_one_way || self->root == host;
-}
-
-void
-dl_hosts_skip_rounds(dl_hosts *hosts)
-{
-    for (int distance = 1; distance < dl_hosts_ring_count(hosts); distance *= 2) {
-        dl_traffic_next(hosts->traffic);
-    }
-}
-
 /* Goes on to the stage in which the results go down. */
 static void
 skip_to_last(dl_hosts *hosts)
 {
     dl_traffic_next(hosts->traffic);
-    dl_hosts_skip_rounds(hosts);
+    for (int distance = 1; distance < dl_hosts_ring_count(hosts); distance *= 2) {
+        dl_traffic_next(hosts->traffic);
+    }
 }
 
 dl_status
@@ -75,10 +56,7 @@ dl_hosts_up(const dl_leaders *self, uint8_t *slots, size_t stride)
     if (!dl_hosts_is_head(hosts)) {
         DL_TRY(dl_traffic_send(hosts->traffic, head, self->data, self->size));
         skip_to_last(hosts);
-        return goes_down(self, layout->host)
-                   ? dl_traffic_receive(hosts->traffic, head, self->data,
-                                        size_down(self, layout->host))
-                   : DL_OK;
+        return dl_traffic_receive(hosts->traffic, head, self->data, self->size);
     }
     for (int host = layout->host + 1; host < group_end(hosts); host++) {
         DL_TRY(dl_traffic_receive(hosts->traffic, dl_layout_leader(layout, host), slots,
@@ -95,10 +73,8 @@ dl_hosts_down(const dl_leaders *self)
     const dl_layout *layout = hosts->layout;
 
     for (int host = layout->host + 1; host < group_end(hosts); host++) {
-        if (goes_down(self, host)) {
-            DL_TRY(dl_traffic_send(hosts->traffic, dl_layout_leader(layout, host),
-                                   self->data, size_down(self, host)));
-        }
+        DL_TRY(dl_traffic_send(hosts->traffic, dl_layout_leader(layout, host),
+                               self->data, self->size));
     }
     return DL_OK;
 }
@@ -157,10 +133,7 @@ fold_heads(const dl_leaders *self, uint8_t *row, size_t stride)
     int count = dl_hosts_ring_count(hosts);
     int first = (count - hosts->layout->host / hosts->step) % count;
 
-    DL_TRY(dl_hosts_collect_to_root(self, row, stride));
-    if (!dl_hosts_collects(self)) {
-        return DL_OK;
-    }
+    DL_TRY(dl_hosts_collect_equal(self, row, stride));
     dl_hosts_copy(self->data, row + (size_t)first * stride, self->size);
     add_slots(self, row + (size_t)(first + 1) * stride, stride, count - first - 1);
     add_slots(self, row, stride, first);

@@ -49,7 +49,7 @@ bool dl_hosts_folds_partly(dl_leaders_fn *algorithm);
 /* Returns how many of so many hosts are in a group; 1: there are no groups. */
 int dl_hosts_group_size(int hosts);
 
-dl_leaders_fn dl_send_tree, dl_send_pieces, dl_send_shares;
+dl_leaders_fn dl_send_tree, dl_fold_tree, dl_send_pieces, dl_send_shares;
 dl_leaders_fn dl_fold_whole, dl_fold_groups, dl_fold_shares, dl_fold_parts;
 dl_leaders_fn dl_fold_rounds, dl_gather_full, dl_gather_ring;
 dl_leaders_fn dl_exchange_full, dl_exchange_slots, dl_scan_gathered, dl_scan_chain;
@@ -102,6 +102,9 @@ dl_status dl_hosts_collect(dl_hosts *hosts, uint8_t *row, const size_t *starts);
 dl_status dl_hosts_begin_collecting(dl_hosts *hosts, uint8_t *row,
                                     const size_t *starts);
 
+/* The same, of everything that each leader has, `stride` bytes apart. */
+dl_status dl_hosts_collect_equal(const dl_leaders *self, uint8_t *row, size_t stride);
+
 /* Sets `hosts->starts` to those of a row of the parts, in the order of the ring. */
 void dl_hosts_ring_starts(const dl_leaders *self);
 
@@ -113,15 +116,6 @@ void dl_hosts_ring_starts(const dl_leaders *self);
 bool dl_hosts_is_head(const dl_hosts *hosts);
 dl_status dl_hosts_up(const dl_leaders *self, uint8_t *slots, size_t stride);
 dl_status dl_hosts_down(const dl_leaders *self);
-
-/* Counts the stages of the exchange between the heads. */
-void dl_hosts_skip_rounds(dl_hosts *hosts);
-
-/* In a one-way reduction only the root's host, or the head of its group, gets the data of
- * the other leaders in the ring.  Each has room for `size` bytes in a row; their blocks
- * begin at `hosts->starts`. */
-bool dl_hosts_collects(const dl_leaders *self);
-dl_status dl_hosts_collect_to_root(const dl_leaders *self, uint8_t *row, size_t stride);
 
 /* As dl_hosts_collect() without data, to compare the calls of all hosts where data goes
  * only one way.  Leaves the last messages in the queues.  Also called on ranks that do not

@@ -119,6 +119,18 @@ dl_hosts_collect(dl_hosts *hosts, uint8_t *row, const size_t *starts)
     return dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic));
 }
 
+dl_status
+dl_hosts_collect_equal(const dl_leaders *self, uint8_t *row, size_t stride)
+{
+    size_t *starts = self->hosts->starts;
+
+    for (int i = 0; i <= dl_hosts_ring_count(self->hosts); i++) {
+        starts[i] = (size_t)i * stride;
+    }
+    dl_hosts_copy(row, self->data, self->size);
+    return dl_hosts_collect(self->hosts, row, starts);
+}
+
 void
 dl_hosts_ring_starts(const dl_leaders *self)
 {

@@ -10,6 +10,9 @@
 /* Room for all rounds under way, unless there are fewer than AHEAD_LEAST. */
 #define ROOM ((size_t)4 << 20)
 
+/* The largest array that goes to the root of more than two hosts, to be folded there. */
+#define WHOLE_LIMIT ((size_t)64 << 10)
+
 /* A reduction of a part for each host, in rounds of a piece of each part:
  *
  *     scatter   each leader sends each other host a piece of its part
@@ -18,8 +21,8 @@
  *
  * The order on every link is: scatter 0, 1, ... 11, gather 0, scatter 12, gather 1,
  * ...: the data for the next rounds is under way while one is folded.  In a
- * reduce_scatter nothing is gathered.  Of two hosts the root folds everything: the other
- * one has to send it all in any case. */
+ * reduce_scatter nothing is gathered.  Of two hosts the root folds everything, as the other
+ * one has to send it all in any case, and of some hosts small arrays. */
 typedef struct rounds {
     dl_leaders base;
     uint8_t *slots; /* of the rounds under way */
@@ -147,6 +150,13 @@ run_rounds(const rounds *all)
     return dl_traffic_wait(traffic, last);
 }
 
+static bool
+is_for_root(const dl_leaders *base)
+{
+    return base->root >= 0
+           && (base->hosts->layout->host_count == 2 || base->size <= WHOLE_LIMIT);
+}
+
 /* The parts of a reduction whose caller has not set any. */
 static void
 cut(dl_leaders *base)
@@ -154,9 +164,9 @@ cut(dl_leaders *base)
     size_t *ends = base->hosts->ends;
 
     dl_hosts_cut(base->hosts, base->size);
-    if (base->root >= 0 && base->hosts->layout->host_count == 2) {
-        ends[0] = base->root == 0 ? base->size : 0;
-        ends[1] = base->size;
+    for (int host = 0; is_for_root(base) && host < base->hosts->layout->host_count;
+         host++) {
+        ends[host] = host < base->root ? 0 : base->size;
     }
     base->ends = ends;
 }

@@ -48,12 +48,8 @@ static const choice choices[] = {
     {DL_ALL_REDUCE, MANY, ANY, 16 * KIB, dl_fold_shares},
     {DL_ALL_REDUCE, MANY, ANY, ANY, dl_fold_rounds},
 
-    {DL_REDUCE, 2, ANY, ANY, dl_fold_rounds},
-    {DL_REDUCE, 3, 64 * KIB, ANY, dl_fold_whole},
-    {DL_REDUCE, FEW, 40 * KIB, ANY, dl_fold_whole},
     {DL_REDUCE, FEW, ANY, ANY, dl_fold_rounds},
-    {DL_REDUCE, 32, 16 * KIB, ANY, dl_fold_groups},
-    {DL_REDUCE, MANY, 8 * KIB, ANY, dl_fold_groups},
+    {DL_REDUCE, MANY, 16 * KIB, ANY, dl_fold_tree},
     {DL_REDUCE, MANY, ANY, 16 * KIB, dl_fold_shares},
     {DL_REDUCE, MANY, ANY, ANY, dl_fold_rounds},
 
@@ -90,8 +86,8 @@ dl_hosts_select(dl_op_type op, int hosts, size_t size)
 bool
 dl_hosts_folds_partly(dl_leaders_fn *algorithm)
 {
-    return algorithm == dl_fold_groups || algorithm == dl_fold_shares
-           || algorithm == dl_fold_parts;
+    return algorithm == dl_fold_tree || algorithm == dl_fold_groups
+           || algorithm == dl_fold_shares || algorithm == dl_fold_parts;
 }
 
 int
