@@ -123,7 +123,7 @@ claim(dl_store *store, const char *key, const char *value)
     return status;
 }
 
-/* Four requests; two more of the last rank, and one of the last in each counter. */
+/* Five requests; two more of the last rank, and one of the last in each counter. */
 static dl_status
 check_in(const stub *self, dl_store *store)
 {
@@ -131,6 +131,7 @@ check_in(const stub *self, dl_store *store)
     int ranks = total - base < RANKS_PER_KEY ? total - base : RANKS_PER_KEY;
     int64_t parts = (total + RANKS_PER_KEY - 1) / RANKS_PER_KEY, come;
     dl_bytes here = dl_bytes_of("all_are_here");
+    dl_buffer outcome = {0};
     char key[48], value[96];
 
     snprintf(value, sizeof value, "1 %d 0123456789ab rank %d (pid 1000 on host a)",
@@ -144,10 +145,13 @@ check_in(const stub *self, dl_store *store)
     if (come == (INT64_C(1) << ranks) - 1) {
         DL_TRY(dl_store_add(store, dl_bytes_of("1/arrived"), 1, &come, soon()));
         if (come == parts) {
-            DL_TRY(dl_store_set(store, here, dl_bytes_of(""), soon()));
+            DL_TRY(claim(store, "all_are_here", "here"));
         }
     }
-    return dl_store_wait(store, &here, 1, soon());
+    DL_TRY(dl_store_wait(store, &here, 1, soon()));
+    dl_status status = dl_store_get(store, here, &outcome, soon());
+    dl_buffer_fini(&outcome);
+    return status;
 }
 
 static dl_status

@@ -38,19 +38,19 @@ def _initialize(
 
 
 def for_ever(rank: int, world_size: int, init_method: str, is_number: bool) -> float:
-    """Rank 0 waits for rank 1, which comes once rank 0 has looked for it in vain."""
+    """Rank 0 waits for rank 1, which comes once rank 0 has begun to wait."""
     limit = -1.0 if is_number else timedelta(seconds=-1)
     store = dist.FileStore(init_method.removeprefix("file://"), -1)
     if rank == 0:
-        look = check_in.CheckIn._look_for_faults
+        wait = check_in.CheckIn._have_all_come
 
-        def count(self: check_in.CheckIn) -> None:
-            store.set("looked", "")
-            look(self)
+        def tell(self: check_in.CheckIn, pause: float) -> bool:
+            store.set("waits", "")
+            return wait(self, pause)
 
-        check_in.CheckIn._look_for_faults = count  # type: ignore[method-assign]
+        check_in.CheckIn._have_all_come = tell  # type: ignore[method-assign]
     else:
-        store.wait(["looked"])
+        store.wait(["waits"])
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=world_size, timeout=limit
     )

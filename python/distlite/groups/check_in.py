@@ -3,10 +3,10 @@
 
 Each rank reads which initialisation is the latest, and its world size, claims its rank
 there, and counts itself; the last one to come sets a key for which all wait.  So a rank
-makes four requests, however many ranks there are.
+makes five requests, however many ranks there are, and however long it waits.
 Ranks that cannot belong to one job, because they were started with different world
 sizes or two of them with the same rank, notice it here; the first one that does tells
-the others, so that none waits for the timeout.
+the others by that key, so that none waits for the timeout.
 """
 
 from __future__ import annotations
@@ -36,16 +36,21 @@ __all__ = ["Arrivals", "Attempt", "CheckIn", "Presence"]
 
 # The latest initialisation: its number, world size and job name, and who opened it.
 LATEST = "default_pg/latest"
-# Seconds between two checks for an error of another rank: one store serves all ranks.
-CHECK = 0.5
+# Seconds for which a rank that fails stays, if others may use its store: they need time
+# to read why.
+LINGER = 0.6
 # Seconds after which a rank checks whether another process has its rank and has met the
 # others: not at once, because a job may end while the next one begins.
 ALONE = 0.7
+# Seconds; of a wait that never ends, the longest part.
+LONGEST = 1e6
 NAMED_RANKS = 8
 # Each rank has a bit in a counter, so that one request counts and names it.
 RANKS_PER_KEY = 62
-# The key that the last rank to arrive sets, and for which all wait.
+# The key that the last rank to arrive sets, and for which all wait; or whoever knows
+# that they wait in vain, who sets it to the reason.
 ALL_ARE_HERE = "all_are_here"
+HERE, NEXT = b"here", b"next"
 
 
 class Attempt:
@@ -77,7 +82,10 @@ class Attempt:
         self.before = before
         number, size_text, self.job, self.opener = held.split(" ", 3)
         self.number, self.opener_size = int(number), int(size_text)
-        self.keys = PrefixStore(f"default_pg/{number}", store)
+        self.keys = _keys_of(self.number, store)
+        if self.number > 1 and held.endswith(offer):
+            # Those that wait in the one before are to follow.
+            _end_wait(_keys_of(self.number - 1, store), NEXT.decode())
 
     def is_latest(self) -> bool:
         return _number_in(self.store.get(LATEST).decode()) == self.number
@@ -99,7 +107,7 @@ class Arrivals:
             return
         parts = -(-self._size // RANKS_PER_KEY)
         if self._keys.add("arrived", 1) == parts:
-            self._keys.set(ALL_ARE_HERE, "")
+            _end_wait(self._keys, HERE.decode())
 
     def take_back(self, rank: int) -> bool:
         """Counts this rank no more, so that nobody meets a rank that has given up;
@@ -162,27 +170,36 @@ class CheckIn:
         limit = limit if limit >= 0 else float("inf")
         if since is not None:
             limit -= begin - since
-        pause, has_checked = max(0.001, min(CHECK, limit)), False
+        # Only one that follows another process looks for that one.
+        pause = min(ALONE if self._other()[0] else LONGEST, limit)
         while not self._have_all_come(pause):
             self._look_for_faults()
             if not self._attempt.is_latest():
-                self.presence.close()
-                return False
+                return self._follow()
             waited = time.monotonic() - begin
             if waited >= limit:
                 self._fail_absent(label, timeout)
                 break
-            if waited > ALONE and not has_checked:
-                has_checked = True
-                self._fail_if_taken()
-            pause = max(0.001, min(CHECK, limit - waited))
+            self._fail_if_taken()
+            pause = min(LONGEST, limit - waited)
+        outcome = self._keys.get(ALL_ARE_HERE)
+        if outcome == NEXT:
+            # Another process may have taken this one's rank there.
+            self._look_for_faults()
+            return self._follow()
+        if outcome not in (HERE, b""):
+            raise DistBackendError(outcome.decode())
         return True
+
+    def _follow(self) -> bool:
+        self.presence.close()
+        return False
 
     def _have_all_come(self, pause: float) -> bool:
         from datetime import timedelta
 
         try:
-            self._keys.wait([ALL_ARE_HERE], timedelta(seconds=pause))
+            self._keys.wait([ALL_ARE_HERE], timedelta(seconds=max(0.001, pause)))
         except DistStoreError:
             # A failure other than the timeout makes the next call fail as well.
             return False
@@ -205,15 +222,21 @@ class CheckIn:
             self._fail(fault)
         claim = self._store.get(_claim_of(self._rank)).decode()
         if claim != self._attempt.claim:
-            _, nonce, other = claim.split(" ", 2)
+            number, nonce, other = claim.split(" ", 2)
             fault = _twice(self._rank, self._who, other)
             self._store.set(_fault_of(nonce), fault)
+            _end_wait(_keys_of(int(number), self._store), fault)
             self._fail(fault)
 
     def _fail(self, fault: str) -> None:
-        # The core reads this key as well (csrc/pg/cpu/join_fault.h).
-        self._keys.set("fault", fault)
+        self._tell(fault)
         raise DistBackendError(fault)
+
+    def _tell(self, fault: str) -> None:
+        # The core reads these keys as well (csrc/pg/cpu/join_fault.h).
+        self._keys.set("fault", fault)
+        self._keys.set(f"cpu/{self._rank}", f"fault: {fault}")
+        _end_wait(self._keys, fault)
 
     def give_up(self, error: BaseException) -> None:
         """Tells the ranks that wait for this one, here or in the core, why it
@@ -226,11 +249,11 @@ class CheckIn:
                 cause = "it was interrupted"
             fault = f"rank {self._rank} ({self._who}) could not join: {cause}"
             with contextlib.suppress(Exception):
-                self._keys.set("fault", fault)
+                self._tell(fault)
         has_guests = self._rank == 0 and self._size > 1
         if has_guests and not isinstance(error, DistStoreError):
             # This process may serve the store: the others need time to read the error.
-            time.sleep(CHECK + 0.1)
+            time.sleep(LINGER)
 
     def _fail_absent(self, label: str, timeout: timedelta) -> None:
         what = "joined"
@@ -374,6 +397,16 @@ def _twice(rank: int, first: str, second: str) -> str:
         f"rank {rank} was started twice, as {first} and as {second}: "
         "each process of a job needs a RANK of its own"
     )
+
+
+def _keys_of(number: int, store: Store) -> PrefixStore:
+    """Returns the keys of an attempt."""
+    return PrefixStore(f"default_pg/{number}", store)
+
+
+def _end_wait(keys: Store, outcome: str) -> None:
+    """Ends the wait for all ranks, unless it has an outcome already."""
+    keys.compare_set(ALL_ARE_HERE, "", outcome)
 
 
 def _claim_of(rank: int) -> str:

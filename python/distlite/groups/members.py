@@ -101,8 +101,9 @@ def make_of_members(
             group._abort(reason)
             group.shutdown()
         with suppress(DistError):
-            # The core reads this key as well (csrc/pg/cpu/join_fault.h).
+            # The core reads these keys as well (csrc/pg/cpu/join_fault.h).
             keys.compare_set("fault", "", reason)
+            keys.set(f"cpu/{request.rank}", f"fault: {reason}")
             keys.set(ALL_ARE_HERE, "")
         raise
     return group
