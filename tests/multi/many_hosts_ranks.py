@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 import threading
+import time
 from datetime import timedelta
 
 import numpy as np
@@ -135,6 +136,52 @@ def end_at_some_time(
     return "joined"
 
 
+class StoppingStore(Wrapped):
+    """Its process is stopped when it begins to gather records, or some time later."""
+
+    def __init__(self, below: dist.Store, seconds: float) -> None:
+        super().__init__(below, NO_KEY)
+        self.timer = threading.Timer(seconds, _stop)
+        self.timer.daemon = True
+
+    def add(self, key: str, amount: int) -> int:
+        if "/gathering/" in key and amount != 0:
+            self.below.set("pid", str(os.getpid()))
+            if self.timer.interval == 0:
+                _stop()
+            else:
+                self.timer.start()
+        return self.below.add(key, amount)
+
+
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def stop_at_some_time(
+    rank: int, world_size: int, init_method: str, victim: int, seconds: float
+) -> str:
+    """Each four ranks are on a host; the last that was told continues the victim."""
+    os.environ["DISTLITE_HOST_HINT"] = f"host {rank // 4}"
+    file = dist.FileStore(init_method.removeprefix("file://"), world_size)
+    store: dist.Store = StoppingStore(file, seconds) if rank == victim else file
+    text = "joined"
+    try:
+        dist.init_process_group(
+            store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=3)
+        )
+    except dist.DistError as error:
+        text = str(error)
+    if rank == victim:
+        file.set("continues", "")
+    elif file.add("number", 1) == world_size - 1:
+        pid = int(file.get("pid"))
+        while not file.check(["continues"]):
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.02)
+    return text
+
+
 def _count_sent(port: int) -> tuple[int, int]:
     """Segments with data, of which each is a request, and bytes both ways of this
     process's connections to the port."""
@@ -153,13 +200,15 @@ def _count_sent(port: int) -> tuple[int, int]:
 
 
 def count_requests(
-    rank: int, world_size: int, port: int, prefix: str, locals_: int
+    rank: int, world_size: int, port: int, prefix: str, locals_: int, late: float
 ) -> tuple[int, int]:
-    """What joining takes of the store: requests, and bytes both ways."""
+    """What joining takes of the store: requests, and bytes both ways.  The last rank
+    comes so many seconds late."""
     os.environ["DISTLITE_HOST_HINT"] = f"host {rank // locals_}"
     with dist.TCPStore("127.0.0.1", port) as store:
         store.barrier(f"begin/{prefix}", world_size)
         before = _count_sent(port)
+        time.sleep(late if rank == world_size - 1 else 0)
         dist.init_process_group(
             "gloo",
             store=dist.PrefixStore(prefix, store),

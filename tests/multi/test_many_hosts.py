@@ -25,7 +25,7 @@ def test_results_are_those_of_one_process(dtype):
     [(8, 1), (32, 1), (4, 8), pytest.param(64, 1, marks=pytest.mark.slow)],
 )
 def test_joining_costs_a_rank_the_same_however_many_there_are(hosts, locals_):
-    """Of a few rounds the best counts: a rank that waits for long asks again."""
+    """However long they wait, too."""
     with dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) as store:
         costs = [
             run_ranks(
@@ -35,11 +35,13 @@ def test_joining_costs_a_rank_the_same_however_many_there_are(hosts, locals_):
                 port=store.port,
                 prefix=str(round_),
                 locals_=locals_,
+                late=2.0 * round_,
             )
-            for round_ in range(3)
+            for round_ in range(2)
         ]
-    assert min(mean(requests for requests, _ in found) for found in costs) <= 12
-    assert min(max(sizes for _, sizes in found) for found in costs) <= 4096
+    for found in costs:
+        assert mean(requests for requests, _ in found) <= 12
+        assert max(sizes for _, sizes in found) <= 4096
 
 
 def test_bits_are_the_same_on_all_ranks():
@@ -65,12 +67,12 @@ def test_a_rank_that_ended_before_it_showed_where_it_is_is_named_on_every_host()
 
 
 def test_a_leader_that_ends_before_it_tells_whom_it_reaches_is_named_on_every_host():
-    """Its own host and few others watch it."""
+    """Larger groups are told by their links instead."""
     run = many_hosts_ranks.end_before_it_tells
-    for outcome in rank_outcomes(run, 22, env=LOOPBACK, victim=8):
-        if outcome.rank != 8:
+    for outcome in rank_outcomes(run, 8, env=LOOPBACK, victim=4):
+        if outcome.rank != 4:
             assert outcome.is_good, outcome.describe()
-            assert "rank 8 (pid " in outcome.value, outcome.value
+            assert "rank 4 (pid " in outcome.value, outcome.value
 
 
 @pytest.mark.parametrize("victim", [4, 5, 12], ids=["leads", "member", "last host"])

@@ -201,9 +201,8 @@ MUTANTS = {
     ),
     "the wait for records has no end": Mutant(
         "pg/cpu/join_fault.c",
-        "if (dl_deadline_passed(deadline)) {\n            return DL_TIMEOUT;",
-        "if (dl_deadline_passed(deadline) && deadline.limit < 0) {\n"
-        "            return DL_TIMEOUT;",
+        "dl_rank_keys_get(keys, store, NULL, deadline)",
+        "dl_rank_keys_get(keys, store, NULL, dl_deadline_after(-1))",
         "join",
     ),
     "leaders do not compare their records": Mutant(
@@ -214,8 +213,8 @@ MUTANTS = {
     ),
     "who lost a rank does not read whom that waited for": Mutant(
         "pg/cpu/join_fault.c",
-        "    read_text(store, late_key(rank, key), text,",
-        "    read_text(store, late_key(-1, key), text,",
+        "    dl_bytes late = late_key(rank, key);",
+        "    dl_bytes late = late_key(-1, key);",
         "join",
     ),
     "records of lower ranks are not taken": Mutant(

@@ -56,8 +56,9 @@ typedef struct dl_endpoint {
     char traffic_name[DL_TRAFFIC_NAME_SIZE];
     /* The job's, which all of these ranks prove to each other; a reference, or NULL. */
     dl_secret *secret;
-    dl_tls *tls;       /* for the links; a reference, or NULL */
-    bool has_counters; /* the store adds; known once the records have been gathered */
+    dl_tls *tls;        /* for the links; a reference, or NULL */
+    bool has_unreached; /* this rank leads others that it has not reached at once */
+    bool has_reached;   /* no rank is in such a case, and all know it */
     /* By rank: on a leader, the connections to the ranks of its host that it has
      * reached, over which the invitation to the join was sent; else -1. */
     int *connections;
@@ -124,6 +125,17 @@ void dl_endpoint_close_calls(dl_endpoint *endpoint);
 
 /* Closes and frees everything.  A second call does nothing. */
 void dl_endpoint_fini(dl_endpoint *endpoint);
+
+/* Those that have come to a step of the join set their bits in counters in the store, so
+ * that a timeout names one that has not, and not those that wait for it as well.  One that
+ * has set no bit is found among the first `count`; -1: there is none, or the store does not
+ * answer.  The counters are deleted by those whose bits are the first in them, when all
+ * have come; best effort. */
+dl_status dl_endpoint_mark(dl_store *store, const char *step, int number,
+                           dl_deadline deadline);
+int dl_endpoint_find_unmarked(dl_store *store, const char *step, int count);
+void dl_endpoint_clear_mark(dl_store *store, const char *step, int number,
+                            dl_deadline deadline);
 
 /* Writes "rank 2 (pid 123 on host h)". */
 void dl_endpoint_describe(const dl_endpoint *endpoint, int rank,

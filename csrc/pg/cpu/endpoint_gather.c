@@ -165,59 +165,71 @@ dl_endpoint_open_traffic(dl_endpoint *endpoint, const char *group_name)
 /* Small groups read all records from the store: a few kilobytes. */
 #define READING_RANKS 8
 
+/* The step of those that have read the records of their neighbours. */
+#define GATHERING "gathering"
+
 /* Limit of a record that comes over a link, in bytes, with its rank and size. */
 #define RECORD_LIMIT 8192
 
-/* Each rank that has read the records of its neighbours sets its bit in a counter, so that
- * a timeout names a rank that has not, and not those that wait for it as well. */
 #define MARKS_PER_KEY 62
 
 static dl_bytes
-marks_key(int rank, char text[DL_RANK_KEY_SIZE])
+marks_key(const char *step, int number, char text[DL_RANK_KEY_SIZE])
 {
     int size =
-        snprintf(text, DL_RANK_KEY_SIZE, "cpu/gathering/%d", rank / MARKS_PER_KEY);
+        snprintf(text, DL_RANK_KEY_SIZE, "cpu/%s/%d", step, number / MARKS_PER_KEY);
 
     return (dl_bytes){(const uint8_t *)text, (size_t)size};
 }
 
-static dl_status
-mark_gathering(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+dl_status
+dl_endpoint_mark(dl_store *store, const char *step, int number, dl_deadline deadline)
 {
     char text[DL_RANK_KEY_SIZE];
     int64_t marks;
     dl_status status =
-        dl_store_add(store, marks_key(endpoint->rank, text),
-                     INT64_C(1) << endpoint->rank % MARKS_PER_KEY, &marks, deadline);
+        dl_store_add(store, marks_key(step, number, text),
+                     INT64_C(1) << number % MARKS_PER_KEY, &marks, deadline);
 
-    endpoint->has_counters = status == DL_OK;
     return status == DL_UNSUPPORTED ? DL_OK : status;
 }
 
-/* Returns the first rank that has set no bit; -1: there is none, or the store does not
- * answer. */
-static int
-find_unmarked(const dl_endpoint *endpoint, dl_store *store)
+int
+dl_endpoint_find_unmarked(dl_store *store, const char *step, int count)
 {
     char text[DL_RANK_KEY_SIZE];
     int64_t marks = 0;
 
-    for (int rank = 0; rank < endpoint->size; rank++) {
-        if (rank % MARKS_PER_KEY == 0
-            && dl_store_add(store, marks_key(rank, text), 0, &marks,
+    for (int number = 0; number < count; number++) {
+        if (number % MARKS_PER_KEY == 0
+            && dl_store_add(store, marks_key(step, number, text), 0, &marks,
                             dl_deadline_after(DL_JOIN_FAULT_PATIENCE))
                    != DL_OK) {
             return -1;
         }
-        if ((marks >> rank % MARKS_PER_KEY & 1) == 0) {
-            return rank;
+        if ((marks >> number % MARKS_PER_KEY & 1) == 0) {
+            return number;
         }
     }
     return -1;
 }
 
+void
+dl_endpoint_clear_mark(dl_store *store, const char *step, int number,
+                       dl_deadline deadline)
+{
+    char text[DL_RANK_KEY_SIZE];
+    bool existed;
+
+    if (number % MARKS_PER_KEY == 0) {
+        (void)dl_store_delete_key(store, marks_key(step, number, text), &existed,
+                                  deadline);
+    }
+}
+
 /* Names a rank that has failed, which no link may have told, or the ranks that have not
- * come or, if there are none, one that has not begun to gather. */
+ * come or, if there are none, one that has not begun to gather; or else the one that is
+ * awaited or, if that has timed out as well, what it waited for. */
 static dl_status
 fail_late(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
@@ -225,11 +237,15 @@ fail_late(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     char peer[DL_PEER_TEXT_SIZE];
 
     DL_TRY(dl_join_fault_check(store));
-    int late = find_unmarked(endpoint, store);
+    int late = dl_endpoint_find_unmarked(store, GATHERING, endpoint->size);
+    dl_status status;
 
+    (void)dl_rethrow(&error);
     if (late < 0 || list_absent(endpoint, store).count > 0) {
-        (void)dl_rethrow(&error);
-        return fail_not_joined(endpoint, store, deadline);
+        status = fail_not_joined(endpoint, store, deadline);
+        dl_join_fault_publish(store, endpoint->rank);
+        DL_TRY(dl_join_fault_check_late(store));
+        return status;
     }
     if (endpoint->contacts.own_entries != NULL) {
         /* There is no table yet, which has the rank's name as well. */
@@ -241,16 +257,16 @@ fail_late(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
                    deadline.limit / DL_MILLISECOND, peer);
 }
 
-/* Returns whether there can be a link to the rank; both sides find the same. */
+/* Returns whether there can be a link between two ranks; all find the same. */
 static bool
-can_link(const dl_endpoint *endpoint, int rank)
+can_link(const dl_endpoint *endpoint, int left, int right)
 {
-    const dl_contact_entry *own = &endpoint->contacts.entries[endpoint->rank];
-    const dl_contact_entry *other = &endpoint->contacts.entries[rank];
-    bool has_stacks = own->host.stack != other->host.stack;
+    const dl_contact_entry *one = &endpoint->contacts.entries[left];
+    const dl_contact_entry *other = &endpoint->contacts.entries[right];
+    bool has_stacks = one->host.stack != other->host.stack;
 
-    return own->has_address && other->has_address && own->tls_mode == other->tls_mode
-           && !(has_stacks && (own->has_loopback || other->has_loopback));
+    return one->has_address && other->has_address && one->tls_mode == other->tls_mode
+           && !(has_stacks && (one->has_loopback || other->has_loopback));
 }
 
 dl_status
@@ -302,32 +318,42 @@ break_gather(dl_endpoint *endpoint, dl_store *store, const dl_gather *gather)
     (void)dl_rethrow(&error);
 }
 
-/* Fails if the leader, which this rank has seen, has ended.  Otherwise sets whether it has
- * left its list of the ranks that it does not reach, which it does once it has invited
- * the others. */
+/* Fails if the leader, which this rank has seen, has ended. */
 static dl_status
-check_leader(dl_endpoint *endpoint, dl_store *store, int leader, bool *has_list)
+check_leader(const dl_endpoint *endpoint, dl_store *store, int leader)
 {
-    dl_deadline deadline = dl_deadline_after(DL_JOIN_FAULT_PATIENCE);
     char socket[DL_LOCAL_NAME_SIZE];
-    char text[DL_RANK_KEY_SIZE];
     char peer[DL_PEER_TEXT_SIZE];
-    dl_bytes key = dl_reach_key(endpoint, leader, text);
 
-    DL_TRY(dl_join_fault_check(store));
     dl_contacts_socket(&endpoint->contacts, leader, socket);
-    if (dl_local_check(socket) == DL_NOT_FOUND) {
-        dl_endpoint_describe(endpoint, leader, peer);
-        (void)dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
-        DL_TRY(dl_join_fault_check_lost(store));
-        return DL_PEER_LOST;
+    if (dl_local_check(socket) != DL_NOT_FOUND) {
+        return DL_OK;
     }
-    dl_status status = dl_store_check(store, &key, 1, has_list, deadline);
-    if (status != DL_OK) {
-        /* A store that cannot look for keys leaves no reason to wait any longer. */
-        *has_list = status == DL_UNSUPPORTED;
-    }
-    return DL_OK;
+    dl_endpoint_describe(endpoint, leader, peer);
+    (void)dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
+    DL_TRY(dl_join_fault_check_lost(store));
+    return DL_PEER_LOST;
+}
+
+/* Returns the key that a leader sets when it has not reached a rank of its host. */
+static dl_bytes
+unreached_key(const dl_endpoint *endpoint, int leader, char text[DL_RANK_KEY_SIZE])
+{
+    return dl_reach_key(endpoint, leader, "unreached", text);
+}
+
+/* Returns whether the leader may not have reached this rank.  A store that cannot look for
+ * keys leaves no reason to wait any longer. */
+static bool
+is_unreached(const dl_endpoint *endpoint, dl_store *store, int leader)
+{
+    char text[DL_RANK_KEY_SIZE];
+    dl_bytes key = unreached_key(endpoint, leader, text);
+    bool is_set = false;
+    dl_status status = dl_store_check(store, &key, 1, &is_set,
+                                      dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
+
+    return is_set || status == DL_UNSUPPORTED;
 }
 
 /* Waits for the leader of this host, and maps its table.  Reads all records instead if one
@@ -336,10 +362,12 @@ check_leader(dl_endpoint *endpoint, dl_store *store, int leader, bool *has_list)
 static dl_status
 await_table(dl_endpoint *endpoint, dl_store *store, int leader, dl_deadline deadline)
 {
-    int64_t slice = DL_JOIN_FAULT_FIRST_SLICE;
     char socket[DL_LOCAL_NAME_SIZE];
     char peer[DL_PEER_TEXT_SIZE];
-    bool has_list = false;
+    /* The store is asked after two looks, eight, and so on. */
+    int looks = 0;
+    int pause = 2;
+    bool was_unreached = false;
     int file = -1;
 
     dl_contacts_socket(&endpoint->contacts, leader, socket);
@@ -347,7 +375,7 @@ await_table(dl_endpoint *endpoint, dl_store *store, int leader, dl_deadline dead
         return read_all_records(endpoint, store, NULL, deadline);
     }
     for (;;) {
-        bool was_listed = has_list;
+        int64_t slice = was_unreached ? 0 : DL_JOIN_FAULT_LOOK;
         dl_status status = dl_invite_await(
             endpoint, endpoint->group_name, endpoint->rank,
             dl_deadline_earlier(deadline, slice), &endpoint->invited, &file);
@@ -359,16 +387,19 @@ await_table(dl_endpoint *endpoint, dl_store *store, int leader, dl_deadline dead
         if (status != DL_OK && status != DL_TIMEOUT) {
             return status;
         }
-        if (status == DL_OK || was_listed) {
+        if (status == DL_OK || was_unreached) {
             return read_all_records(endpoint, store, NULL, deadline);
         }
-        DL_TRY(check_leader(endpoint, store, leader, &has_list));
-        if (!has_list && dl_deadline_passed(deadline)) {
+        DL_TRY(check_leader(endpoint, store, leader));
+        if (dl_deadline_passed(deadline)) {
             dl_endpoint_describe(endpoint, leader, peer);
             return dl_fail(DL_TIMEOUT, "timed out after %" PRId64 "ms: waiting for %s",
                            deadline.limit / DL_MILLISECOND, peer);
         }
-        slice = has_list ? 0 : DL_JOIN_FAULT_LAST_SLICE;
+        if (++looks == pause) {
+            was_unreached = is_unreached(endpoint, store, leader);
+            pause *= 4;
+        }
     }
 }
 
@@ -395,9 +426,10 @@ take_from_above(dl_endpoint *endpoint, dl_store *store, dl_buffer *bytes,
 }
 
 /* Shares the table with the other ranks of the host, if this one leads it.  Those that are
- * not reached are tried again, and listed, in reach.h. */
+ * not reached, which wait for it, learn that from the store; they are tried again, and
+ * listed, in reach.h. */
 static dl_status
-invite_members(dl_endpoint *endpoint, dl_deadline deadline)
+invite_members(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     dl_contacts *contacts = &endpoint->contacts;
     int own = endpoint->rank;
@@ -416,11 +448,17 @@ invite_members(dl_endpoint *endpoint, dl_deadline deadline)
         }
         dl_status status =
             dl_invite_rank(endpoint, endpoint->group_name, rank, deadline);
-        if (status != DL_OK && !dl_invite_is_unreached(status, deadline)) {
+        bool is_out = dl_invite_is_unreached(status, deadline);
+        if (status != DL_OK && !is_out) {
             return status;
         }
+        endpoint->has_unreached |= is_out;
     }
-    return DL_OK;
+    char text[DL_RANK_KEY_SIZE];
+    return endpoint->has_unreached
+               ? dl_store_set(store, unreached_key(endpoint, own, text),
+                              dl_bytes_of(""), deadline)
+               : DL_OK;
 }
 
 /* Appends what a rank needs of the leader of its host, as a record. */
@@ -458,6 +496,32 @@ send_below(dl_endpoint *endpoint, dl_gather *gather, dl_buffer *leaders)
     return dl_gather_send_down(gather, down);
 }
 
+/* Returns whether every rank has a link to each of its neighbours, as all ranks find. */
+static bool
+is_whole(const dl_endpoint *endpoint)
+{
+    for (int rank = 1; rank < endpoint->size; rank++) {
+        if (!can_link(endpoint, (rank - 1) / 2, rank)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Finds out along the tree whether any leader has not reached a rank of its host: if none,
+ * there is nothing to be read in the store about it. */
+static dl_status
+find_unreached(dl_endpoint *endpoint, dl_gather *gather)
+{
+    bool any = endpoint->has_unreached;
+
+    if (is_whole(endpoint)) {
+        DL_TRY(dl_gather_any(gather, &any));
+        endpoint->has_reached = !any;
+    }
+    return DL_OK;
+}
+
 static dl_status
 pass_records(dl_endpoint *endpoint, dl_store *store, dl_gather *gather,
              dl_buffer *records, dl_buffer *leaders, dl_deadline deadline)
@@ -471,8 +535,9 @@ pass_records(dl_endpoint *endpoint, dl_store *store, dl_gather *gather,
     }
     DL_TRY(dl_contacts_make_table(&endpoint->contacts));
     DL_TRY(dl_endpoint_use_table(endpoint));
-    DL_TRY(invite_members(endpoint, deadline));
-    return send_below(endpoint, gather, leaders);
+    DL_TRY(invite_members(endpoint, store, deadline));
+    DL_TRY(send_below(endpoint, gather, leaders));
+    return find_unreached(endpoint, gather);
 }
 
 static dl_status
@@ -523,7 +588,7 @@ tell_neighbours(dl_endpoint *endpoint, dl_store *store, const int *neighbours,
         bool has_come = false;
         if (dl_store_check(store, &key, 1, &has_come, deadline) == DL_OK && has_come
             && read_records(endpoint, store, &neighbours[i], 1, NULL, deadline) == DL_OK
-            && can_link(endpoint, neighbours[i])) {
+            && can_link(endpoint, endpoint->rank, neighbours[i])) {
             gather.neighbours[gather.neighbour_count++] = neighbours[i];
         }
     }
@@ -555,7 +620,7 @@ gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
         return status;
     }
     for (int i = 0; i < count; i++) {
-        if (can_link(endpoint, neighbours[i])) {
+        if (can_link(endpoint, endpoint->rank, neighbours[i])) {
             gather.neighbours[gather.neighbour_count++] = neighbours[i];
         }
     }
@@ -565,7 +630,9 @@ gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     }
     put_record(&records, endpoint->rank, dl_buffer_bytes(&endpoint->record));
     status = status == DL_OK ? dl_buffer_check(&records) : status;
-    status = status == DL_OK ? mark_gathering(endpoint, store, deadline) : status;
+    status = status == DL_OK
+                 ? dl_endpoint_mark(store, GATHERING, endpoint->rank, deadline)
+                 : status;
     status = status == DL_OK ? run_gather(endpoint, store, &gather, &records, deadline)
                              : status;
     dl_buffer_fini(&records);
@@ -589,19 +656,19 @@ dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store, dl_deadline dead
     char text[DL_RANK_KEY_SIZE];
     bool existed;
 
-    if (count > 1) {
-        (void)dl_store_delete_key(store, dl_reach_key(endpoint, ranks[0], text),
-                                  &existed, deadline);
+    if (count > 1 && !endpoint->has_reached) {
+        (void)dl_store_delete_key(
+            store, dl_reach_key(endpoint, ranks[0], "apart", text), &existed, deadline);
     }
-    if (ranks[0] == 0 && endpoint->has_counters) {
-        dl_reach_clear(endpoint, store, deadline);
+    if (endpoint->has_unreached) {
+        (void)dl_store_delete_key(store, unreached_key(endpoint, endpoint->rank, text),
+                                  &existed, deadline);
     }
     for (int i = 0; i < count; i++) {
         (void)dl_store_delete_key(store, dl_endpoint_key(ranks[i], text), &existed,
                                   deadline);
-        if (endpoint->size > READING_RANKS && ranks[i] % MARKS_PER_KEY == 0) {
-            (void)dl_store_delete_key(store, marks_key(ranks[i], text), &existed,
-                                      deadline);
+        if (endpoint->size > READING_RANKS) {
+            dl_endpoint_clear_mark(store, GATHERING, ranks[i], deadline);
         }
     }
 }

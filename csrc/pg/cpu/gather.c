@@ -136,3 +136,45 @@ dl_gather_send_down(dl_gather *gather, const dl_bytes *bytes)
     return send_bytes(gather, down_stage(gather, depth_of(gather->rank) + 1), parents,
                       gather->neighbour_count, bytes);
 }
+
+/* Sends one word to neighbours. */
+static dl_status
+send_word(dl_gather *self, uint32_t stage, int first, int end, uint64_t word)
+{
+    DL_TRY(reach_stage(self, stage));
+    for (int i = first; i < end; i++) {
+        self->totals[i] = word;
+        DL_TRY(dl_traffic_send(self->traffic, self->neighbours[i], &self->totals[i],
+                               sizeof self->totals[i]));
+    }
+    return reach_stage(self, stage + 1);
+}
+
+dl_status
+dl_gather_any(dl_gather *gather, bool *any)
+{
+    /* A stage for each depth, up and down, after those of the steps before. */
+    uint32_t depth = (uint32_t)depth_of(gather->rank);
+    uint32_t turn = 5 * (uint32_t)depth_of(gather->size - 1) + 2;
+    int end = gather->neighbour_count;
+    int parents = dl_gather_has_parent(gather) ? 1 : 0;
+    uint64_t word = *any;
+
+    for (int i = 0; i < end; i++) {
+        uint32_t stage = i < parents ? turn + depth : turn - depth - 1;
+        DL_TRY(dl_traffic_expect(gather->traffic, gather->neighbours[i],
+                                 &gather->sizes[i], sizeof gather->sizes[i],
+                                 stage - gather->traffic->stage));
+    }
+    DL_TRY(reach_stage(gather, turn - depth));
+    for (int i = parents; i < end; i++) {
+        word |= gather->sizes[i];
+    }
+    if (parents > 0) {
+        DL_TRY(send_word(gather, turn - depth, 0, parents, word));
+        DL_TRY(reach_stage(gather, turn + depth + 1));
+        word = gather->sizes[0];
+    }
+    *any = word != 0;
+    return send_word(gather, turn + depth + 1, parents, end, word);
+}

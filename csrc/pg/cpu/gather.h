@@ -28,9 +28,9 @@ typedef struct dl_gather {
     uint64_t limit;                       /* of the bytes of all ranks */
     int neighbours[DL_GATHER_NEIGHBOURS]; /* the parent first, if it is one of them */
     int neighbour_count;
-    /* set by dl_gather_up() */
-    uint64_t sizes[DL_GATHER_NEIGHBOURS];  /* of their messages */
-    uint64_t totals[DL_GATHER_NEIGHBOURS]; /* of those to them */
+    /* what has come from them, and goes to them: the sizes of messages, or a truth */
+    uint64_t sizes[DL_GATHER_NEIGHBOURS];
+    uint64_t totals[DL_GATHER_NEIGHBOURS];
 } dl_gather;
 
 /* Writes the tree's neighbours of a rank, the parent first, and returns their number. */
@@ -50,5 +50,9 @@ dl_gather_has_parent(const dl_gather *gather)
 dl_status dl_gather_up(dl_gather *gather, dl_buffer *bytes);
 dl_status dl_gather_take_down(dl_gather *gather, dl_buffer *bytes);
 dl_status dl_gather_send_down(dl_gather *gather, const dl_bytes *bytes);
+
+/* The step after these: sets `*any` to whether it is true on any rank, if no rank has left
+ * a neighbour out. */
+dl_status dl_gather_any(dl_gather *gather, bool *any);
 
 #endif

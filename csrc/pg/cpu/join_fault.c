@@ -8,6 +8,14 @@
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/peer.h"
 
+/* How long a rank that has timed out waits for the error of the one that it waited for:
+ * their deadlines are not quite the same. */
+#define LATE_PATIENCE (300 * DL_MILLISECOND)
+
+/* A rank waits for one, which waits for another, and so on: along a tree, so there are no
+ * more. */
+#define CHAIN_LIMIT 64
+
 /* Returns whether a failure is this rank's own: not that of another rank, nor a wait
  * for one that has not come, nor a record with a wrong seal, which all ranks find. */
 static bool
@@ -26,8 +34,20 @@ late_key(int rank, char text[DL_RANK_KEY_SIZE])
     return (dl_bytes){(const uint8_t *)text, (size_t)size};
 }
 
-/* The record is deleted first: a fault whose rank has a record counts as old.  That of a
- * rank that has timed out stays, because others are about to list those that have none. */
+void
+dl_join_fault_put(dl_store *store, dl_bytes key)
+{
+    dl_error error = *dl_last_error();
+    char text[DL_ERROR_TEXT_SIZE + sizeof DL_JOIN_FAULT_MARK];
+
+    snprintf(text, sizeof text, DL_JOIN_FAULT_MARK "%s", error.text);
+    (void)dl_store_set(store, key, dl_bytes_of(text),
+                       dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
+    (void)dl_rethrow(&error);
+}
+
+/* The record of a rank that has timed out stays, because others are about to list those
+ * that have none. */
 static void
 store_fault(dl_store *store, int rank)
 {
@@ -39,7 +59,6 @@ store_fault(dl_store *store, int rank)
     char host[DL_HOST_NAME_SIZE];
     dl_peer self;
     char text[DL_ERROR_TEXT_SIZE];
-    bool existed;
 
     dl_peer_own(&self, host);
     dl_peer_describe(&self, rank, self_text);
@@ -48,10 +67,10 @@ store_fault(dl_store *store, int rank)
     if (error.status == DL_TIMEOUT) {
         (void)dl_store_set(store, late_key(rank, late), dl_bytes_of(text), deadline);
     } else {
-        (void)dl_store_delete_key(store, dl_endpoint_key(rank, key), &existed,
-                                  deadline);
         (void)dl_store_set(store, DL_LITERAL(DL_JOIN_FAULT_KEY), dl_bytes_of(text),
                            deadline);
+        (void)dl_fail(error.status, "%s", text);
+        dl_join_fault_put(store, dl_endpoint_key(rank, key));
     }
     (void)dl_rethrow(&error);
 }
@@ -86,17 +105,6 @@ exists(dl_store *store, dl_bytes key, dl_deadline deadline)
     return dl_store_check(store, &key, 1, &is_there, deadline) == DL_OK && is_there;
 }
 
-/* Returns whether the rank that the fault is of has published a record since. */
-static bool
-is_outdated(dl_store *store, const char *text, dl_deadline deadline)
-{
-    char key[DL_ENDPOINT_KEY_SIZE];
-    int rank;
-
-    return sscanf(text, "rank %d", &rank) == 1
-           && exists(store, dl_endpoint_key(rank, key), deadline);
-}
-
 /* The text is empty if there is no value. */
 static void
 read_text(dl_store *store, dl_bytes key, char text[DL_ERROR_TEXT_SIZE],
@@ -111,6 +119,27 @@ read_text(dl_store *store, dl_bytes key, char text[DL_ERROR_TEXT_SIZE],
                  (const char *)value.data);
     }
     dl_buffer_fini(&value);
+}
+
+static bool
+is_fault(const char *text)
+{
+    return strncmp(text, DL_JOIN_FAULT_MARK, sizeof DL_JOIN_FAULT_MARK - 1) == 0;
+}
+
+/* Returns whether the rank that the fault is of has published a record since. */
+static bool
+is_outdated(dl_store *store, const char *text, dl_deadline deadline)
+{
+    char key[DL_ENDPOINT_KEY_SIZE];
+    char record[DL_ERROR_TEXT_SIZE];
+    int rank;
+
+    if (sscanf(text, "rank %d", &rank) != 1) {
+        return false;
+    }
+    read_text(store, dl_endpoint_key(rank, key), record, deadline);
+    return record[0] != '\0' && !is_fault(record);
 }
 
 /* A store that does not answer is not a fault: the caller's own wait reports it. */
@@ -129,22 +158,25 @@ dl_join_fault_check(dl_store *store)
     return dl_fail(DL_PEER_LOST, "%s", text);
 }
 
-/* The process is compared, because the text may be that of an earlier join. */
-dl_status
-dl_join_fault_check_lost(dl_store *store)
+/* Fails with what `rank`, which begins the text `lost`, has left when it timed out.  The
+ * process is compared, because that may be of an earlier join. */
+static dl_status
+check_timeout(dl_store *store, const char *lost, int64_t patience)
 {
-    DL_TRY(dl_join_fault_check(store));
     dl_error error = *dl_last_error();
+    dl_deadline deadline = dl_deadline_after(patience);
     char key[DL_RANK_KEY_SIZE];
     char text[DL_ERROR_TEXT_SIZE];
-    const char *lost = strstr(error.text, "rank ");
     int rank;
 
     if (lost == NULL || sscanf(lost, "rank %d", &rank) != 1) {
         return DL_OK;
     }
-    read_text(store, late_key(rank, key), text,
-              dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
+    dl_bytes late = late_key(rank, key);
+    if (patience > 0) {
+        (void)dl_store_wait(store, &late, 1, deadline);
+    }
+    read_text(store, late, text, dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
     size_t named = strcspn(text, ")");
     (void)dl_rethrow(&error);
     return text[named] == '\0' || strncmp(text, lost, named) != 0
@@ -153,27 +185,94 @@ dl_join_fault_check_lost(dl_store *store)
 }
 
 dl_status
+dl_join_fault_check_lost(dl_store *store)
+{
+    DL_TRY(dl_join_fault_check(store));
+    dl_error error = *dl_last_error();
+
+    return check_timeout(store, strstr(error.text, "rank "), 0);
+}
+
+dl_status
+dl_join_fault_check_late(dl_store *store)
+{
+    dl_status status = DL_OK;
+
+    for (int step = 0; step < CHAIN_LIMIT; step++) {
+        dl_error error = *dl_last_error();
+        const char *awaited = strstr(error.text, "waiting for rank ");
+        if (awaited == NULL
+            || check_timeout(store, awaited + strlen("waiting for "), LATE_PATIENCE)
+                   == DL_OK) {
+            break;
+        }
+        status = DL_PEER_LOST;
+    }
+    return status;
+}
+
+/* What a rank looks for while it waits in the store. */
+typedef struct watch {
+    dl_status (*look)(void *context);
+    void *context;
+    int64_t next; /* time of the next look */
+    dl_error found;
+} watch;
+
+static bool
+has_found(void *context)
+{
+    watch *self = context;
+
+    if (dl_now() < self->next) {
+        return false;
+    }
+    self->next = dl_now() + DL_JOIN_FAULT_LOOK;
+    if (self->look(self->context) == DL_OK) {
+        return false;
+    }
+    self->found = *dl_last_error();
+    return true;
+}
+
+/* Fails if a rank has left a fault in place of a value. */
+static dl_status
+check_values(const dl_buffer *values, int count)
+{
+    size_t mark = sizeof DL_JOIN_FAULT_MARK - 1;
+
+    for (int i = 0; i < count; i++) {
+        const char *text = (const char *)values[i].data;
+        if (values[i].size > mark && memcmp(text, DL_JOIN_FAULT_MARK, mark) == 0) {
+            return dl_fail(DL_PEER_LOST, "%.*s", (int)(values[i].size - mark),
+                           text + mark);
+        }
+    }
+    return DL_OK;
+}
+
+dl_status
 dl_join_fault_await(const dl_rank_keys *keys, dl_store *store, dl_buffer *values,
                     dl_deadline deadline, dl_status (*look)(void *context),
                     void *context)
 {
-    for (int64_t slice = DL_JOIN_FAULT_FIRST_SLICE;; slice = DL_JOIN_FAULT_LAST_SLICE) {
-        dl_deadline end = dl_deadline_earlier(deadline, slice);
-        dl_status status = dl_rank_keys_get(keys, store, NULL, end);
-        if (status == DL_OK) {
-            /* A rank that fails deletes its record, which may be after the wait. */
-            status = dl_rank_keys_get(keys, store, values, end);
+    watch self = {look, context, dl_now() + DL_JOIN_FAULT_FIRST_LOOK, {0}};
+
+    dl_interrupt_set_own(look == NULL ? NULL : has_found, &self);
+    dl_status status = dl_rank_keys_get(keys, store, NULL, deadline);
+    dl_interrupt_set_own(NULL, NULL);
+    if (self.found.status != DL_OK) {
+        (void)dl_rethrow(&self.found);
+        if (self.found.status == DL_PEER_LOST) {
+            DL_TRY(dl_join_fault_check_lost(store));
         }
-        if (status != DL_TIMEOUT) {
-            return status;
-        }
-        DL_TRY(dl_interrupt_check());
-        DL_TRY(dl_join_fault_check(store));
-        if (look != NULL) {
-            DL_TRY(look(context));
-        }
-        if (dl_deadline_passed(deadline)) {
-            return DL_TIMEOUT;
-        }
+        return self.found.status;
     }
+    if (status == DL_OK) {
+        status = dl_rank_keys_get(keys, store, values, deadline);
+    }
+    if (status == DL_TIMEOUT) {
+        DL_TRY(dl_join_fault_check(store));
+    }
+    return status == DL_OK ? check_values(values, keys->size) : status;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A join fault is the reason why a rank cannot join, which it leaves in the group's
- * store.  Ranks that wait in the store for something that this rank will not publish
- * check for faults between slices of their wait.  The text is a complete message, and
- * begins with the rank.  The key is also that of the check-in (check_in.py). */
+ * store: in place of its record, so that it ends the waits for that, and in a key of its
+ * own for the ranks that lose this one later.  The text is a complete message, and begins
+ * with the rank.  The keys are also those of the check-in (check_in.py). */
 #ifndef DISTLITE_PG_CPU_JOIN_FAULT_H
 #define DISTLITE_PG_CPU_JOIN_FAULT_H
 
@@ -14,11 +14,13 @@
 /* Limit of the time for storing or reading a fault. */
 #define DL_JOIN_FAULT_PATIENCE DL_SECOND
 
-/* How long a wait lasts before it looks for faults.  Joins that succeed end within the
- * first slice.  Slices of long waits are longer, to spare the store, which serves all
- * ranks. */
-#define DL_JOIN_FAULT_FIRST_SLICE (200 * DL_MILLISECOND)
-#define DL_JOIN_FAULT_LAST_SLICE (500 * DL_MILLISECOND)
+/* Precedes the text in a key that other ranks wait for. */
+#define DL_JOIN_FAULT_MARK "fault: "
+
+/* How often a rank that waits looks whether others have ended, for which it asks the
+ * store nothing; and how soon for the first time, which is after most joins. */
+#define DL_JOIN_FAULT_FIRST_LOOK (200 * DL_MILLISECOND)
+#define DL_JOIN_FAULT_LOOK (500 * DL_MILLISECOND)
 
 /* Stores the thread's last error, if this rank has caused it.  An error about another
  * rank that failed or did not come is not stored, because the other ranks find the
@@ -39,8 +41,18 @@ dl_status dl_join_fault_check(dl_store *store);
  * thread's last error names.  If that has timed out, its error has whom it waited for. */
 dl_status dl_join_fault_check_lost(dl_store *store);
 
-/* Waits for all of `keys` and reads their values.  Checks for faults between slices of
- * the wait, and calls `look`, unless it is NULL, for other reasons to end it.  Returns
+/* For a rank that has timed out, and whose last error names the one that it waited for:
+ * waits a moment for that one's timeout, whose error has whom that waited for, and so on,
+ * and fails with the last.  Keeps the error if there is none. */
+dl_status dl_join_fault_check_late(dl_store *store);
+
+/* Ends the waits for `key`, which another rank will not publish, with the thread's last
+ * error.  Best effort; keeps the error. */
+void dl_join_fault_put(dl_store *store, dl_bytes key);
+
+/* Waits for all of `keys`, and reads their values: two requests, however long it takes.
+ * Calls `look`, unless it is NULL, from time to time, for other reasons to end the wait; it
+ * must not use the store.  Returns DL_PEER_LOST with the text of a fault in a value, and
  * DL_TIMEOUT with a text that names no ranks. */
 dl_status dl_join_fault_await(const dl_rank_keys *keys, dl_store *store,
                               dl_buffer *values, dl_deadline deadline,

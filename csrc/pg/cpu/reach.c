@@ -14,11 +14,8 @@
 /* "dlapt" and, in the last byte, a version. */
 #define OUTCOME_MAGIC UINT64_C(0x0100007470616c64)
 
-/* Up to as many lists are read by all ranks. */
-#define READING_LISTS 8
-
-/* What a leader whose list names a rank adds to the counter beside one. */
-#define LISTING (INT64_C(1) << 32)
+/* Of so many leaders a rank watches all while it waits for their lists. */
+#define WATCHED_LEADERS 8
 
 typedef struct trial {
     dl_endpoint *endpoint;
@@ -30,16 +27,16 @@ typedef struct trial {
     int *leaders;    /* whose lists are awaited, in ascending order */
     int leader_count;
     bool sees_own; /* this rank's leader can be seen by its socket */
-    bool is_later; /* not the first trial */
+    int lost;      /* the leader that this rank has found to have ended; -1: none */
     /* By leader: probes of the processes that this rank cannot watch by a Unix
      * socket. */
     dl_link *links;
 } trial;
 
 /* The token is another one whenever the ranks meet anew. */
-static dl_bytes
-key_of(const dl_endpoint *endpoint, int rank, const char *what,
-       char text[DL_RANK_KEY_SIZE])
+dl_bytes
+dl_reach_key(const dl_endpoint *endpoint, int rank, const char *what,
+             char text[DL_RANK_KEY_SIZE])
 {
     const uint8_t *token = endpoint->contacts.entries[rank].token;
     int size = snprintf(text, DL_RANK_KEY_SIZE, "cpu/%d/%s/", rank, what);
@@ -51,37 +48,10 @@ key_of(const dl_endpoint *endpoint, int rank, const char *what,
     return (dl_bytes){(const uint8_t *)text, (size_t)size};
 }
 
-dl_bytes
-dl_reach_key(const dl_endpoint *endpoint, int rank, char text[DL_RANK_KEY_SIZE])
-{
-    return key_of(endpoint, rank, "apart", text);
-}
-
-/* Return the keys of the leaders that have published their lists, and of the list of
- * whether any of these names a rank. */
 static dl_bytes
-counter_key(const dl_endpoint *endpoint, char text[DL_RANK_KEY_SIZE])
+list_key(const dl_endpoint *endpoint, int leader, char text[DL_RANK_KEY_SIZE])
 {
-    return key_of(endpoint, 0, "tried", text);
-}
-
-static dl_bytes
-sum_key(const void *context, int at, char text[DL_RANK_KEY_SIZE])
-{
-    const trial *self = context;
-
-    return key_of(self->endpoint, at, "parts", text);
-}
-
-void
-dl_reach_clear(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
-{
-    const trial self = {.endpoint = (dl_endpoint *)(uintptr_t)endpoint};
-    char text[DL_RANK_KEY_SIZE];
-    bool existed;
-
-    (void)dl_store_delete_key(store, counter_key(endpoint, text), &existed, deadline);
-    (void)dl_store_delete_key(store, sum_key(&self, 0, text), &existed, deadline);
+    return dl_reach_key(endpoint, leader, "apart", text);
 }
 
 void
@@ -151,37 +121,6 @@ invite_all(trial *self, int *count, char reason[DL_PROBLEM_SIZE])
     return *count == 0 ? DL_OK : dl_join_fault_check(self->options->store);
 }
 
-/* Returns whether the leaders are counted, so that each rank reads one value instead of
- * all lists, which nearly always are empty. */
-static bool
-are_counted(const trial *self)
-{
-    return self->endpoint->has_counters && !self->is_later
-           && self->leader_count > READING_LISTS;
-}
-
-/* The last leader tells all ranks whether there is anything to be read. */
-static dl_status
-count_list(const trial *self, int count)
-{
-    const dl_endpoint *endpoint = self->endpoint;
-    dl_store *store = self->options->store;
-    char text[DL_RANK_KEY_SIZE];
-    dl_buffer sum = {0};
-    int64_t counted = 0;
-
-    DL_TRY(dl_store_add(store, counter_key(endpoint, text), count > 0 ? LISTING + 1 : 1,
-                        &counted, self->deadline));
-    if (counted % LISTING != self->leader_count) {
-        return DL_OK;
-    }
-    dl_put_u32(&sum, counted >= LISTING);
-    dl_status status = dl_endpoint_store(endpoint, store, sum_key(self, 0, text), &sum,
-                                         self->deadline);
-    dl_buffer_fini(&sum);
-    return status;
-}
-
 static dl_status
 publish_list(trial *self)
 {
@@ -192,12 +131,11 @@ publish_list(trial *self)
 
     DL_TRY(invite_all(self, &count, reason));
     dl_reach_put(&outcome, self->ranks, count, reason);
-    dl_status status =
-        dl_endpoint_store(self->endpoint, self->options->store,
-                          dl_reach_key(self->endpoint, self->endpoint->rank, key),
-                          &outcome, self->deadline);
+    dl_status status = dl_endpoint_store(
+        self->endpoint, self->options->store,
+        list_key(self->endpoint, self->endpoint->rank, key), &outcome, self->deadline);
     dl_buffer_fini(&outcome);
-    return status == DL_OK && are_counted(self) ? count_list(self, count) : status;
+    return status;
 }
 
 static dl_status
@@ -220,16 +158,13 @@ check_own_leader(trial *self, int leader)
     return status == DL_NOT_FOUND ? DL_OK : status;
 }
 
-/* A rank that has timed out has left whom it waited for. */
 static dl_status
 fail_ended(const trial *self, int rank)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
     dl_endpoint_describe(self->endpoint, rank, peer);
-    (void)dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
-    DL_TRY(dl_join_fault_check_lost(self->options->store));
-    return DL_PEER_LOST;
+    return dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
 }
 
 static dl_status
@@ -252,12 +187,7 @@ probe_leader(trial *self, int at)
         dl_link_options_aim(&options, &way, 0);
         dl_link_init(link, &options);
     }
-    dl_status status = dl_link_probe(link);
-    if (status == DL_PEER_LOST) {
-        DL_TRY(dl_join_fault_check_lost(self->options->store));
-        return DL_PEER_LOST;
-    }
-    return DL_OK;
+    return dl_link_probe(link) == DL_PEER_LOST ? DL_PEER_LOST : DL_OK;
 }
 
 /* Of many leaders each rank watches its own and another one, so that each is watched by
@@ -268,39 +198,40 @@ is_watched(const trial *self, int at)
     int rank = self->endpoint->rank;
 
     return self->leaders[at] != rank
-           && (!are_counted(self) || self->leaders[at] == self->hosts[rank]
+           && (self->leader_count <= WATCHED_LEADERS
+               || self->leaders[at] == self->hosts[rank]
                || at == rank % self->leader_count);
 }
 
-/* Called between slices of the wait: fails if an awaited leader has ended. */
+/* Called during the wait: fails if an awaited leader has ended. */
 static dl_status
 check_leaders(void *context)
 {
     trial *self = context;
-    const dl_endpoint *endpoint = self->endpoint;
+    dl_status status = DL_OK;
 
-    for (int i = 0; i < self->leader_count; i++) {
+    for (int i = 0; i < self->leader_count && status == DL_OK; i++) {
         int rank = self->leaders[i];
-        bool is_own = rank == self->hosts[endpoint->rank] && self->sees_own;
+        bool is_own = rank == self->hosts[self->endpoint->rank] && self->sees_own;
         if (!is_watched(self, i)) {
             continue;
         }
-        if (is_own && check_socket(self, rank) == DL_NOT_FOUND) {
-            return fail_ended(self, rank);
-        }
         if (!is_own) {
-            DL_TRY(probe_leader(self, i));
+            status = probe_leader(self, i);
+        } else if (check_socket(self, rank) == DL_NOT_FOUND) {
+            status = fail_ended(self, rank);
         }
+        self->lost = status == DL_OK ? -1 : rank;
     }
-    return DL_OK;
+    return status;
 }
 
 static dl_bytes
-list_key(const void *context, int at, char text[DL_RANK_KEY_SIZE])
+awaited_key(const void *context, int at, char text[DL_RANK_KEY_SIZE])
 {
     const trial *self = context;
 
-    return dl_reach_key(self->endpoint, self->leaders[at], text);
+    return list_key(self->endpoint, self->leaders[at], text);
 }
 
 /* Names the first leader that has left no list; none, if all have meanwhile. */
@@ -313,7 +244,7 @@ fail_no_answer(const trial *self)
     bool has_list = true;
 
     for (int i = 0; i < self->leader_count && has_list; i++) {
-        dl_bytes key = list_key(self, i, text);
+        dl_bytes key = awaited_key(self, i, text);
         if (dl_store_check(self->options->store, &key, 1, &has_list, deadline)
             != DL_OK) {
             break;
@@ -337,8 +268,7 @@ move_unreached(trial *self, int leader, const dl_buffer *sealed)
     dl_bytes outcome;
     int count = 0;
 
-    if (dl_endpoint_unseal(endpoint, dl_reach_key(endpoint, leader, key), sealed,
-                           &outcome)
+    if (dl_endpoint_unseal(endpoint, list_key(endpoint, leader, key), sealed, &outcome)
             != DL_OK
         || dl_reach_take(outcome, endpoint->size, self->ranks, &count, reason)
                != DL_OK) {
@@ -361,62 +291,34 @@ move_unreached(trial *self, int leader, const dl_buffer *sealed)
     return DL_OK;
 }
 
-/* Waits for the values of some keys. */
+/* Waits for the lists of all leaders. */
 static dl_status
-await_values(trial *self, int count, dl_rank_key_fn key, dl_buffer *values)
+await_lists(trial *self, dl_buffer *lists)
 {
     dl_rank_keys keys = {0};
     dl_status status =
-        values == NULL ? DL_NO_MEMORY : dl_rank_keys_init(&keys, count, key, self);
+        lists == NULL ? DL_NO_MEMORY
+                      : dl_rank_keys_init(&keys, self->leader_count, awaited_key, self);
 
     if (status == DL_OK) {
-        status = dl_join_fault_await(&keys, self->options->store, values,
-                                     self->deadline, check_leaders, self);
+        status = dl_join_fault_await(&keys, self->options->store, lists, self->deadline,
+                                     check_leaders, self);
         status = status == DL_TIMEOUT ? fail_no_answer(self) : status;
     }
     dl_rank_keys_fini(&keys);
     return status;
 }
 
-/* Sets whether any list names a rank, when all leaders have published theirs. */
-static dl_status
-read_sum(trial *self, bool *has_any)
-{
-    dl_buffer value = {0};
-    char text[DL_RANK_KEY_SIZE];
-    dl_bytes sum;
-    uint32_t any = 1;
-
-    dl_status status = await_values(self, 1, sum_key, &value);
-    if (status == DL_OK) {
-        status =
-            dl_endpoint_unseal(self->endpoint, sum_key(self, 0, text), &value, &sum);
-    }
-    if (status == DL_OK) {
-        dl_reader reader = dl_reader_of(sum);
-        *has_any = !dl_take_u32(&reader, &any) || any != 0;
-    }
-    dl_buffer_fini(&value);
-    return status;
-}
-
 static dl_status
 read_lists(trial *self)
 {
-    bool has_any = true;
+    dl_buffer *lists = dl_rank_values_new(self->leader_count);
+    dl_status status = await_lists(self, lists);
 
-    if (are_counted(self)) {
-        DL_TRY(read_sum(self, &has_any));
-    }
-    if (!has_any) {
-        return DL_OK;
-    }
-    dl_buffer *outcomes = dl_rank_values_new(self->leader_count);
-    dl_status status = await_values(self, self->leader_count, list_key, outcomes);
     for (int i = 0; status == DL_OK && i < self->leader_count; i++) {
-        status = move_unreached(self, self->leaders[i], &outcomes[i]);
+        status = move_unreached(self, self->leaders[i], &lists[i]);
     }
-    dl_rank_values_free(outcomes, self->leader_count);
+    dl_rank_values_free(lists, self->leader_count);
     return status;
 }
 
@@ -468,11 +370,12 @@ run_trial(trial *self)
                                      : check_own_leader(self, own));
     }
     dl_status status = read_lists(self);
-    if (status == DL_PEER_LOST) {
+    if (status == DL_PEER_LOST && self->lost >= 0) {
         /* Few ranks may watch the one that is lost, and this one as well. */
+        char key[DL_RANK_KEY_SIZE];
+        dl_join_fault_put(self->options->store, list_key(endpoint, self->lost, key));
         dl_join_fault_pass_on(self->options->store, endpoint->rank);
     }
-    self->is_later = true;
     close_links(self);
     return status;
 }
@@ -500,9 +403,12 @@ dl_status
 dl_reach_divide(dl_endpoint *endpoint, const dl_backend_options *options,
                 dl_deadline deadline, int *hosts)
 {
-    trial self = {
-        .endpoint = endpoint, .options = options, .deadline = deadline, .hosts = hosts};
-    dl_status status = divide_hosts(&self);
+    trial self = {.endpoint = endpoint,
+                  .options = options,
+                  .deadline = deadline,
+                  .hosts = hosts,
+                  .lost = -1};
+    dl_status status = endpoint->has_reached ? DL_OK : divide_hosts(&self);
 
     free(self.is_listed);
     free(self.ranks);

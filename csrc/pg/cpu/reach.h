@@ -12,9 +12,9 @@
  *
  * The ranks that were not reached count as on another host from then on.  Their lowest
  * rank leads them and does the same, until every leader has reached all ranks of its
- * host.  All ranks read the same lists, so they agree.  Where there are many leaders,
- * they count themselves, and the last one publishes whether any list names a rank, which
- * is all that the others then read.  The connections stay open for the join. */
+ * host.  All ranks read the same lists, so they agree.  In larger groups all know already,
+ * by their links, whether there are any lists to be read (endpoint.h).  The connections
+ * stay open for the join. */
 #ifndef DISTLITE_PG_CPU_REACH_H
 #define DISTLITE_PG_CPU_REACH_H
 
@@ -27,13 +27,10 @@
 dl_status dl_reach_divide(dl_endpoint *endpoint, const dl_backend_options *options,
                           dl_deadline deadline, int *hosts);
 
-/* Writes the key of a leader's list: "cpu/3/apart/" and the leader's token, which
+/* Writes a key of a leader, such as "cpu/3/apart/" and the leader's token, which
  * distinguishes it from that of an earlier join over the same store. */
-dl_bytes dl_reach_key(const dl_endpoint *endpoint, int rank,
+dl_bytes dl_reach_key(const dl_endpoint *endpoint, int rank, const char *what,
                       char text[DL_RANK_KEY_SIZE]);
-
-/* Removes what the leaders have published together.  Best effort. */
-void dl_reach_clear(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline);
 
 /* Writes a leader's list: the ranks that it did not reach, and why. */
 void dl_reach_put(dl_buffer *buffer, const int *ranks, int count, const char *reason);

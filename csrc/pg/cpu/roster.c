@@ -41,15 +41,8 @@ typedef struct making {
     dl_records_digest theirs[sizeof(int) * CHAR_BIT];
 } making;
 
-/* Each leader shows in the store that it greets, so that a timeout names the leaders that
- * have not come, and not those that wait for them as well. */
-static dl_bytes
-greeting_key(int leader, char text[DL_RANK_KEY_SIZE])
-{
-    int size = snprintf(text, DL_RANK_KEY_SIZE, "cpu/%d/greets", leader);
-
-    return (dl_bytes){(const uint8_t *)text, (size_t)size};
-}
+/* The step of the leaders that greet. */
+#define GREETING "greeting"
 
 /* Returns the leader of the host that is `distance` hosts behind this one; before it,
  * if negative. */
@@ -88,34 +81,28 @@ pass_greetings(making *self)
     return DL_OK;
 }
 
-/* Names the first of the leaders that have not come to the greeting.  If there is none,
- * or the store does not answer, keeps the error of the wait. */
+/* Names the first of the leaders that have not come to the greeting, or whom it waited for
+ * when it timed out.  If there is none, or the store does not answer, keeps the error of
+ * the wait. */
 static dl_status
 fail_late(const making *self)
 {
     dl_error error = *dl_last_error();
     const dl_endpoint *endpoint = &self->roster->endpoint;
-    char text[DL_RANK_KEY_SIZE];
+    dl_store *store = self->options->store;
     char peer[DL_PEER_TEXT_SIZE];
+    int late = dl_endpoint_find_unmarked(store, GREETING, endpoint->layout.host_count);
 
-    for (int host = 0; host < endpoint->layout.host_count; host++) {
-        int leader = dl_layout_leader(&endpoint->layout, host);
-        dl_bytes key = greeting_key(leader, text);
-        bool has_come = true;
-        if (dl_store_check(self->options->store, &key, 1, &has_come,
-                           dl_deadline_after(DL_JOIN_FAULT_PATIENCE))
-            != DL_OK) {
-            break;
-        }
-        if (!has_come) {
-            dl_endpoint_describe(endpoint, leader, peer);
-            return dl_fail(DL_TIMEOUT,
-                           "joining timed out after %" PRId64
-                           "ms: waiting for %s, or for other ranks of the same host",
-                           self->deadline.limit / DL_MILLISECOND, peer);
-        }
+    if (late < 0) {
+        return dl_rethrow(&error);
     }
-    return dl_rethrow(&error);
+    dl_endpoint_describe(endpoint, dl_layout_leader(&endpoint->layout, late), peer);
+    (void)dl_fail(DL_TIMEOUT,
+                  "joining timed out after %" PRId64
+                  "ms: waiting for %s, or for other ranks of the same host",
+                  self->deadline.limit / DL_MILLISECOND, peer);
+    DL_TRY(dl_join_fault_check_late(store));
+    return DL_TIMEOUT;
 }
 
 /* Informs all leaders that this one exchanges messages with, also those that have not
@@ -159,15 +146,13 @@ greet_and_clear(making *self)
 {
     const dl_endpoint *endpoint = &self->roster->endpoint;
     dl_store *store = self->options->store;
-    char text[DL_RANK_KEY_SIZE];
-    dl_bytes key = greeting_key(endpoint->rank, text);
-    bool existed;
+    int host = endpoint->layout.host;
 
-    DL_TRY(dl_store_set(store, key, dl_bytes_of(""), self->deadline));
+    DL_TRY(dl_endpoint_mark(store, GREETING, host, self->deadline));
     DL_TRY(exchange_greetings(self, 2));
     dl_endpoint_clear(endpoint, store, self->deadline);
     DL_TRY(exchange_greetings(self, 3));
-    (void)dl_store_delete_key(store, key, &existed, self->deadline);
+    dl_endpoint_clear_mark(store, GREETING, host, self->deadline);
     return DL_OK;
 }
 

@@ -34,7 +34,7 @@ fake_publish_reach(dl_store *store, int rank, const dl_contact *contact)
     CHECK_OK(dl_contacts_init(&endpoint.contacts, rank, rank + 1));
     CHECK_OK(dl_contacts_put(&endpoint.contacts, rank, &peer, contact, &peer));
     dl_reach_put(&outcome, NULL, 0, "");
-    CHECK_OK(dl_store_set(store, dl_reach_key(&endpoint, rank, key),
+    CHECK_OK(dl_store_set(store, dl_reach_key(&endpoint, rank, "apart", key),
                           dl_buffer_bytes(&outcome), dl_deadline_after(0)));
     dl_buffer_fini(&outcome);
     dl_contacts_fini(&endpoint.contacts);

@@ -163,7 +163,9 @@ fail_silent(const leader *self)
         rank++;
     }
     dl_endpoint_describe(self->join->endpoint, rank, peer);
-    return dl_fail(DL_TIMEOUT, "timed out after %" PRId64 "ms: %s does not answer",
+    return dl_fail(DL_TIMEOUT,
+                   "timed out after %" PRId64
+                   "ms: waiting for %s, which does not answer",
                    self->join->deadline.limit / DL_MILLISECOND, peer);
 }
 
