@@ -168,7 +168,7 @@ def stop_at_some_time(
     text = "joined"
     try:
         dist.init_process_group(
-            store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=3)
+            store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=6)
         )
     except dist.DistError as error:
         text = str(error)

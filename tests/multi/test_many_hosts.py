@@ -87,6 +87,21 @@ def test_a_rank_that_ends_while_the_table_goes_round_is_named(victim, seconds):
             assert text == "joined" or f"rank {victim} (pid " in text, text
 
 
+@pytest.mark.parametrize(
+    "victim, seconds",
+    [(5, 0.0), (4, 0.005), (5, 0.005), (14, 0.005), (5, 0.02)],
+    ids=["begins", "leads", "member", "leaf", "joins"],
+)
+def test_a_rank_that_is_stopped_while_it_joins_is_named(victim, seconds):
+    """By all that wait for it, or for others that do."""
+    run = many_hosts_ranks.stop_at_some_time
+    for outcome in rank_outcomes(run, 16, env=LOOPBACK, victim=victim, seconds=seconds):
+        if outcome.rank != victim:
+            assert outcome.is_good, outcome.describe()
+            text = outcome.value
+            assert text == "joined" or f"rank {victim} (pid " in text, text
+
+
 SAYS = {
     "killed": "rank {} (pid ",
     "left": "rank {} (pid ",

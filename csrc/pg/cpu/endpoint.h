@@ -56,6 +56,10 @@ typedef struct dl_endpoint {
     char traffic_name[DL_TRAFFIC_NAME_SIZE];
     /* The job's, which all of these ranks prove to each other; a reference, or NULL. */
     dl_secret *secret;
+    /* Of the join, and when it leaves next whom it waits for (join_fault.h). */
+    dl_store *store; /* borrowed */
+    dl_deadline deadline;
+    int64_t note;
     dl_tls *tls;        /* for the links; a reference, or NULL */
     bool has_unreached; /* this rank leads others that it has not reached at once */
     bool has_reached;   /* no rank is in such a case, and all know it */

@@ -141,6 +141,21 @@ read_all_records(dl_endpoint *endpoint, dl_store *store, dl_buffer *kept,
     return status;
 }
 
+/* Called between slices of the waits for links. */
+static dl_status
+note_awaited(void *context)
+{
+    dl_endpoint *endpoint = context;
+    dl_deadline next = dl_join_fault_next(endpoint->deadline, endpoint->note);
+
+    if (dl_deadline_passed(next) && !dl_deadline_passed(endpoint->deadline)) {
+        (void)dl_traffic_fail_late(&endpoint->traffic);
+        dl_join_fault_note(endpoint->store, endpoint->rank, endpoint->deadline,
+                           &endpoint->note);
+    }
+    return DL_OK;
+}
+
 dl_status
 dl_endpoint_open_traffic(dl_endpoint *endpoint, const char *group_name)
 {
@@ -158,6 +173,8 @@ dl_endpoint_open_traffic(dl_endpoint *endpoint, const char *group_name)
         .ways = dl_endpoint_ways(endpoint),
         .listener = &endpoint->calls,
         .has_listener = true,
+        .check = note_awaited,
+        .context = endpoint,
     };
     return dl_traffic_init(&endpoint->traffic, &options);
 }
@@ -371,6 +388,7 @@ await_table(dl_endpoint *endpoint, dl_store *store, int leader, dl_deadline dead
     int file = -1;
 
     dl_contacts_socket(&endpoint->contacts, leader, socket);
+    dl_endpoint_describe(endpoint, leader, peer);
     if (dl_local_check(socket) != DL_OK) {
         return read_all_records(endpoint, store, NULL, deadline);
     }
@@ -391,11 +409,12 @@ await_table(dl_endpoint *endpoint, dl_store *store, int leader, dl_deadline dead
             return read_all_records(endpoint, store, NULL, deadline);
         }
         DL_TRY(check_leader(endpoint, store, leader));
+        (void)dl_fail(DL_TIMEOUT, "timed out after %" PRId64 "ms: waiting for %s",
+                      deadline.limit / DL_MILLISECOND, peer);
         if (dl_deadline_passed(deadline)) {
-            dl_endpoint_describe(endpoint, leader, peer);
-            return dl_fail(DL_TIMEOUT, "timed out after %" PRId64 "ms: waiting for %s",
-                           deadline.limit / DL_MILLISECOND, peer);
+            return DL_TIMEOUT;
         }
+        dl_join_fault_note(store, endpoint->rank, deadline, &endpoint->note);
         if (++looks == pause) {
             was_unreached = is_unreached(endpoint, store, leader);
             pause *= 4;

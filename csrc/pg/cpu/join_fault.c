@@ -12,6 +12,9 @@
  * their deadlines are not quite the same. */
 #define LATE_PATIENCE (300 * DL_MILLISECOND)
 
+/* The last of what a rank leaves before its deadline. */
+#define LEAST_NOTE (50 * DL_MILLISECOND)
+
 /* A rank waits for one, which waits for another, and so on: along a tree, so there are no
  * more. */
 #define CHAIN_LIMIT 64
@@ -81,6 +84,28 @@ dl_join_fault_publish(dl_store *store, int rank)
     dl_status status = dl_last_error()->status;
 
     if (is_own(status) || status == DL_TIMEOUT) {
+        store_fault(store, rank);
+    }
+}
+
+dl_deadline
+dl_join_fault_next(dl_deadline deadline, int64_t left)
+{
+    int64_t before = left == 0 ? deadline.limit / 2 : left;
+
+    if (deadline.limit >= 0 && before > LEAST_NOTE) {
+        deadline.at -= before;
+    }
+    return deadline;
+}
+
+void
+dl_join_fault_note(dl_store *store, int rank, dl_deadline deadline, int64_t *left)
+{
+    dl_deadline next = dl_join_fault_next(deadline, *left);
+
+    if (deadline.limit >= 0 && next.at < deadline.at && dl_deadline_passed(next)) {
+        *left = (deadline.at - next.at) / 2;
         store_fault(store, rank);
     }
 }

@@ -93,14 +93,14 @@ fail_late(const making *self)
     char peer[DL_PEER_TEXT_SIZE];
     int late = dl_endpoint_find_unmarked(store, GREETING, endpoint->layout.host_count);
 
-    if (late < 0) {
-        return dl_rethrow(&error);
+    (void)dl_rethrow(&error);
+    if (late >= 0) {
+        dl_endpoint_describe(endpoint, dl_layout_leader(&endpoint->layout, late), peer);
+        (void)dl_fail(DL_TIMEOUT,
+                      "joining timed out after %" PRId64
+                      "ms: waiting for %s, or for other ranks of the same host",
+                      self->deadline.limit / DL_MILLISECOND, peer);
     }
-    dl_endpoint_describe(endpoint, dl_layout_leader(&endpoint->layout, late), peer);
-    (void)dl_fail(DL_TIMEOUT,
-                  "joining timed out after %" PRId64
-                  "ms: waiting for %s, or for other ranks of the same host",
-                  self->deadline.limit / DL_MILLISECOND, peer);
     DL_TRY(dl_join_fault_check_late(store));
     return DL_TIMEOUT;
 }

@@ -16,9 +16,6 @@
 /* A rank that fails must not be delayed by its last message. */
 #define REPORT_PATIENCE (100 * DL_MILLISECOND)
 
-/* How long a leader that times out takes to find whom it waited for, and to tell. */
-#define LEADER_PATIENCE (300 * DL_MILLISECOND)
-
 /* Fails with DL_PEER_LOST because the connection to `rank` has ended, or with the cause
  * that a rank has left in the store. */
 static dl_status
@@ -30,6 +27,13 @@ fail_ended(const dl_join *join, int rank)
     (void)dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
     DL_TRY(dl_join_fault_check_lost(join->options->store));
     return DL_PEER_LOST;
+}
+
+/* Returns this rank's number among the ranks of all hosts. */
+static int
+own_name(const dl_endpoint *endpoint)
+{
+    return endpoint->names == NULL ? endpoint->rank : endpoint->names[endpoint->rank];
 }
 
 static const dl_endpoint *
@@ -169,6 +173,29 @@ fail_silent(const leader *self)
                    self->join->deadline.limit / DL_MILLISECOND, peer);
 }
 
+static dl_deadline
+next_note(const dl_join *join)
+{
+    return dl_join_fault_next(join->deadline, join->endpoint->note);
+}
+
+/* Leaves the thread's last error, which names whom this rank waits for, before the
+ * deadline; after it fails with that, or with whom the other one waited for. */
+static dl_status
+note(const dl_join *join)
+{
+    dl_store *store = join->options->store;
+
+    if (dl_deadline_passed(join->deadline)) {
+        dl_join_fault_publish(store, own_name(join->endpoint));
+        DL_TRY(dl_join_fault_check_late(store));
+        return DL_TIMEOUT;
+    }
+    dl_join_fault_note(store, own_name(join->endpoint), join->deadline,
+                       &join->endpoint->note);
+    return DL_OK;
+}
+
 /* Takes one message of each member that is awaited. */
 static dl_status
 take_all(leader *self, dl_status (*take)(leader *, int))
@@ -176,9 +203,11 @@ take_all(leader *self, dl_status (*take)(leader *, int))
     int size = self->join->endpoint->size;
 
     while (self->awaited > 0) {
-        dl_status status = dl_local_wait(self->members, size, self->join->deadline);
+        dl_status status = dl_local_wait(self->members, size, next_note(self->join));
         if (status == DL_TIMEOUT) {
-            return fail_silent(self);
+            (void)fail_silent(self);
+            DL_TRY(note(self->join));
+            continue;
         }
         if (status != DL_OK) {
             return status;
@@ -360,24 +389,33 @@ run_leader(const dl_join *join, dl_membership *membership)
     return status;
 }
 
+/* Waits for a message of the leader. */
 static dl_status
-fail_leader(const dl_join *join, dl_status status)
+await_leader(const dl_join *join, int fd)
 {
+    struct pollfd end = {.fd = fd, .events = POLLIN};
     char leader[DL_PEER_TEXT_SIZE];
+    dl_status status;
 
     dl_endpoint_describe(join->endpoint, LEADER, leader);
-    if (status == DL_TIMEOUT) {
-        return dl_fail(DL_TIMEOUT, "timed out after %" PRId64 "ms: %s does not answer",
-                       join->deadline.limit / DL_MILLISECOND, leader);
+    while ((status = dl_local_wait(&end, 1, next_note(join))) == DL_TIMEOUT) {
+        (void)dl_fail(DL_TIMEOUT,
+                      "timed out after %" PRId64
+                      "ms: waiting for %s, which does not answer",
+                      join->deadline.limit / DL_MILLISECOND, leader);
+        DL_TRY(note(join));
     }
-    return fail_ended(join, LEADER);
+    return status;
 }
 
-/* Returns this rank's number among the ranks of all hosts. */
-static int
-own_name(const dl_endpoint *endpoint)
+/* Takes the leader's next message. */
+static dl_status
+receive_from_leader(const dl_join *join, int fd, dl_parcel *parcel)
 {
-    return endpoint->names == NULL ? endpoint->rank : endpoint->names[endpoint->rank];
+    DL_TRY(await_leader(join, fd));
+    dl_status status = dl_local_receive(fd, parcel, join->deadline);
+
+    return status == DL_CLOSED ? fail_ended(join, LEADER) : status;
 }
 
 /* The leader had left the invitation here when this rank read in the store that it was
@@ -392,10 +430,11 @@ take_invite(const dl_join *join, int *fd)
     if (*fd >= 0) {
         return DL_OK;
     }
+    DL_TRY(await_leader(join, endpoint->listener));
     dl_status status = dl_invite_await(endpoint, join->options->group_name,
                                        own_name(endpoint), join->deadline, fd, &table);
     dl_socket_close(table);
-    return status == DL_TIMEOUT ? fail_leader(join, status) : status;
+    return status;
 }
 
 /* If the leader has closed its end meanwhile, its refusal can still be read. */
@@ -463,17 +502,6 @@ accept_welcome(const dl_join *join, dl_membership *membership, dl_parcel *parcel
     return DL_OK;
 }
 
-/* The leader's deadline may be a moment later, and its error names whom all waited for. */
-static dl_status
-receive_of_leader(const dl_join *join, int fd, dl_parcel *parcel)
-{
-    dl_status status = dl_local_receive(fd, parcel, join->deadline);
-
-    return status == DL_TIMEOUT
-               ? dl_local_receive(fd, parcel, dl_deadline_after(LEADER_PATIENCE))
-               : status;
-}
-
 static dl_status
 receive_welcome(const dl_join *join, dl_membership *membership, int fd)
 {
@@ -481,11 +509,9 @@ receive_welcome(const dl_join *join, dl_membership *membership, int fd)
 
     while (next < (uint32_t)join->endpoint->size) {
         dl_parcel parcel = {0};
-        dl_status status = receive_of_leader(join, fd, &parcel);
+        dl_status status = receive_from_leader(join, fd, &parcel);
         if (status == DL_OK) {
             status = accept_welcome(join, membership, &parcel, &next);
-        } else if (status == DL_CLOSED || status == DL_TIMEOUT) {
-            status = fail_leader(join, status);
         }
         dl_parcel_drop(&parcel);
         if (status != DL_OK) {
@@ -523,11 +549,8 @@ static dl_status
 receive_report(const dl_join *join, int fd, dl_parcel *parcel)
 {
     dl_refusal message;
-    dl_status status = receive_of_leader(join, fd, parcel);
+    dl_status status = receive_from_leader(join, fd, parcel);
 
-    if (status == DL_CLOSED || status == DL_TIMEOUT) {
-        return fail_leader(join, status);
-    }
     if (status == DL_OK
         && !dl_take_refusal(dl_buffer_bytes(&parcel->bytes), &message)) {
         status = fail_unknown(LEADER);

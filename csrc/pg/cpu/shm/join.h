@@ -30,7 +30,7 @@ typedef struct dl_membership {
 
 /* The arguments of both sides; all borrowed. */
 typedef struct dl_join {
-    const dl_endpoint *endpoint; /* of this host's ranks */
+    dl_endpoint *endpoint; /* of this host's ranks; the time of its note changes */
     const dl_backend_options *options;
     dl_deadline deadline;
     /* Called on the leader once all members have read all records; NULL: removes the

@@ -412,18 +412,18 @@ describe_late(const dl_traffic *self, char *text, size_t size)
     }
 }
 
-static dl_status
-fail_timeout(const dl_traffic *self)
+dl_status
+dl_traffic_fail_late(const dl_traffic *traffic)
 {
     char operation[DL_OPERATION_TEXT_SIZE];
     char late[DL_NAMED_RANKS * (DL_PEER_TEXT_SIZE + DL_LAST_SEEN_SIZE + 2) + 32] = "";
 
-    describe_late(self, late, sizeof late);
-    describe_operation(self, operation);
+    describe_late(traffic, late, sizeof late);
+    describe_operation(traffic, operation);
     return dl_fail(DL_TIMEOUT,
                    "%s timed out after %" PRId64
                    "ms: waiting for %s, or for other ranks of the same host",
-                   operation, self->op->deadline.limit / DL_MILLISECOND, late);
+                   operation, traffic->op->deadline.limit / DL_MILLISECOND, late);
 }
 
 /* Returns DL_OK, or fails with the cause that was given to dl_traffic_abort(). */
@@ -505,7 +505,7 @@ check_wait(dl_traffic *traffic)
     }
     bool is_late = dl_deadline_passed(end_of_wait(traffic));
     dl_status status = options->late == NULL ? DL_OK : options->late(options->context);
-    status = status == DL_OK ? fail_timeout(traffic) : status;
+    status = status == DL_OK ? dl_traffic_fail_late(traffic) : status;
     if (is_late) {
         return status;
     }

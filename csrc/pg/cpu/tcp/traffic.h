@@ -96,6 +96,9 @@ uint32_t dl_traffic_next(dl_traffic *traffic);
  * received. */
 dl_status dl_traffic_wait(dl_traffic *traffic, uint32_t stage);
 
+/* Fails as a wait of this rank that times out now, and names the ranks that it is for. */
+dl_status dl_traffic_fail_late(const dl_traffic *traffic);
+
 /* Called in an operation, after a failure: sends the thread's last error to the ranks
  * that this one is connected with, and to all of `others`. */
 void dl_traffic_break(dl_traffic *traffic, const int *others, int count);
