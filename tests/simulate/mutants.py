@@ -183,7 +183,7 @@ MUTANTS = {
     ),
     "a listener is left": Mutant(
         "pg/cpu/endpoint.c",
-        "    close_calls(endpoint);\n    dl_tls_unref",
+        "    dl_endpoint_close_calls(endpoint);\n    dl_tls_unref",
         "    dl_tls_unref",
         "join",
     ),
