@@ -51,7 +51,7 @@ typedef struct dl_route {
     /* The calls of the last DL_ROUTE_HISTORY operations, by sequence number modulo that;
      * borrowed. */
     const dl_fingerprint *called;
-    uint8_t *note; /* sent in each head, and set to the largest one received; borrowed */
+    uint8_t *note; /* sent in each head, and set to the largest received; borrowed */
     dl_queue out;
     dl_queue in;
     /* of the part that is being sent */

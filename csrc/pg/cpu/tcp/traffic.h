@@ -63,7 +63,7 @@ typedef struct dl_traffic {
     /* In an operation: the largest number that this rank or one that it has heard from has
      * noted.  The heads of its messages have it. */
     uint8_t note;
-    bool is_silent;   /* the notices were sent */
+    bool is_silent; /* the notices were sent */
     /* any thread */
     atomic_bool is_busy; /* a thread is in an operation, or sends notices */
     atomic_bool is_ended;
