@@ -253,14 +253,6 @@ MUTANTS = {
         "vacant->offset = atomic_load(&directory->end) - arena->area;",
         "collectives",
     ),
-    "a word that has come wakes nobody": Mutant(
-        "pg/cpu/shm/wait.c",
-        "    if (atomic_load(sleepers_for(bell, index)) != 0) {\n"
-        "        dl_futex_wake(word);",
-        "    if (atomic_load(sleepers_for(bell, index)) != 0) {\n"
-        "        dl_futex_wake(bell);",
-        "collectives",
-    ),
     "who has left is lost before the call has come": Mutant(
         "pg/cpu/tcp/link.c",
         "#define CALL_PATIENCE (500 * DL_MILLISECOND)",
