@@ -20,10 +20,11 @@
  * server's reply time. */
 #define PATIENCE (10 * DL_MILLISECOND)
 
-/* After a minute of silence the peer is probed; after four unanswered probes in the
- * next minute the connection is reset. */
-#define KEEPALIVE_IDLE 60
-#define KEEPALIVE_INTERVAL 15
+/* Seconds.  After twenty of silence the peer is probed, and after four unanswered probes
+ * in the next twenty the connection is reset: a wait in a store whose host is gone ends
+ * then. */
+#define KEEPALIVE_IDLE 20
+#define KEEPALIVE_INTERVAL 5
 #define KEEPALIVE_COUNT 4
 
 /* Reads of 4 KiB before a close: what fits into a socket's buffers. */
