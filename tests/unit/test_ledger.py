@@ -18,6 +18,11 @@ NAME = "host:1:-:ab"
 GOOD = asdict(Record(1, "x", [NAME], [0], joined=[NAME], ready=[NAME], done=3))
 
 
+def never(_member: str) -> bool:
+    """Tells of no process that it has ended."""
+    return False
+
+
 @pytest.fixture
 def ledger() -> Ledger:
     rules = Rules(1, None, False, True, 0.0)
@@ -74,7 +79,7 @@ def test_a_step_counts_as_long_as_somebody_has_its_state(is_ready: bool):
     store.set("elastic/world/epoch", json.dumps(asdict(record)))
     ledger.last = record
     arrival = Arrival(NAME, 1, is_ready=is_ready, done=3)
-    found = ledger.decide(arrival, time.monotonic() + 60)
+    found = ledger.decide(arrival, time.monotonic() + 60, never)
     assert (found.epoch, found.members, found.lost) == (2, [NAME], [lost])
     assert found.ready == ([NAME] if is_ready else [])
     assert found.done == (3 if is_ready else None)
@@ -92,7 +97,7 @@ def test_a_spare_does_not_go_on_when_the_last_member_has_finished():
     store.set("elastic/world/finished", "")
     leaving = Arrival(first, 1, is_leaving=True, done=3)
     store.append("elastic/world/arrivals/1", json.dumps(asdict(leaving)) + "\n")
-    turn.go(0.01)
+    turn.go(0.01, never)
     assert store.get("elastic/world/epoch").decode() == raw
 
 
@@ -111,11 +116,11 @@ def test_in_another_store_a_majority_of_the_members_comes(members: list[str]):
         store.append("elastic/world/arrivals/0", json.dumps(asdict(each)) + "\n")
     with mock.patch.object(_Turn, "_living", lambda turn, present: present):
         if members:
-            found = ledger.decide(Arrival(NAME, 4), time.monotonic() + 60)
+            found = ledger.decide(Arrival(NAME, 4), time.monotonic() + 60, never)
             assert found.epoch == 5 and found.members[:2] == [NAME, OTHER]
         else:
             with pytest.raises(distlite.DistStoreError, match="Nobody is evicted"):
-                ledger.decide(Arrival(NAME, 4), time.monotonic() + 0.2)
+                ledger.decide(Arrival(NAME, 4), time.monotonic() + 0.2, never)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +151,7 @@ def test_a_member_without_the_result_of_a_committed_step_is_behind(
     ):
         store.append("elastic/world/arrivals/1", json.dumps(asdict(each)) + "\n")
     with mock.patch.object(_Turn, "_living", lambda turn, present: present):
-        found = ledger.decide(own, time.monotonic() + 60)
+        found = ledger.decide(own, time.monotonic() + 60, never)
     assert (found.ready, found.done) == (ready, done)
 
 
@@ -156,7 +161,7 @@ def test_a_proposal_does_not_come_into_another_store():
     ledger = Ledger(store, "world", NAME, Rules(1, None, False, True, 0.0))
     raw = json.dumps(asdict(Record(identity="old")))
     turn = _Turn(ledger, Arrival(NAME), raw, Record(identity="old"))
-    turn.go(0.01)
+    turn.go(0.01, never)
     assert not store.check(["elastic/world/epoch"])
 
 
@@ -168,7 +173,7 @@ def test_a_member_that_counts_as_a_source_without_the_result_ends_the_epoch():
     second = Record(3, "x", [member.id], [0], done=3)
     said, ended = [], []
 
-    def decide(arrival: Arrival, deadline: float) -> Record:
+    def decide(arrival: Arrival, *_: object) -> Record:
         said.append(arrival.dropped)
         return [first, second][len(said) - 1]
 
