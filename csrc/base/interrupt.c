@@ -6,16 +6,15 @@
 
 static _Atomic(dl_interrupt_fn) installed;
 
-static _Thread_local struct {
-    dl_interrupt_own_fn check;
-    void *context;
-} own;
+static _Thread_local dl_interrupt_own own;
 
-void
-dl_interrupt_set_own(dl_interrupt_own_fn check, void *context)
+dl_interrupt_own
+dl_interrupt_set_own(dl_interrupt_own next)
 {
-    own.check = check;
-    own.context = context;
+    dl_interrupt_own before = own;
+
+    own = next;
+    return before;
 }
 
 void

@@ -17,10 +17,15 @@ typedef dl_status (*dl_interrupt_fn)(void);
 /* Installs the check of the process; NULL removes it. */
 void dl_interrupt_install(dl_interrupt_fn check);
 
-/* Sets an additional check for the waits of the calling thread; NULL removes it.  The
- * check returns true to interrupt the wait. */
-typedef bool (*dl_interrupt_own_fn)(void *context);
-void dl_interrupt_set_own(dl_interrupt_own_fn check, void *context);
+/* Sets an additional check for the waits of the calling thread, and returns the one that
+ * was set before; there is none if `check` is NULL.  The check returns true to interrupt
+ * the wait. */
+typedef struct dl_interrupt_own {
+    bool (*check)(void *context);
+    void *context;
+} dl_interrupt_own;
+
+dl_interrupt_own dl_interrupt_set_own(dl_interrupt_own next);
 
 /* Runs the checks: called between the slices of every wait, and after EINTR.  Takes the
  * GIL on the main thread, so the caller must hold no lock. */

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <sys/resource.h>
 
+#include "base/thread.h"
 #include "fakes/other_ranks.h"
 #include "net/socket.h"
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/invite.h"
+#include "pg/cpu/join_fault.h"
 #include "ranks.h"
 #include "store/hash_store.h"
 #include "store_calls.h"
@@ -251,6 +253,54 @@ CHECK_CASE(the_rank_with_a_bad_record_is_named)
     CHECK_STATUS(dl_endpoint_open(&endpoint, &options, dl_deadline_after(0)),
                  DL_PROTOCOL);
     CHECK_CONTAINS(dl_last_error()->text, "rank 1: its record");
+    dl_store_unref(store);
+}
+
+/* Rank 1 fails after a while, and rank 2 never comes. */
+static void
+miss_one_of_two(int rank, int size, void *unused)
+{
+    dl_backend_options options = options_of(rank, size + 1);
+    dl_endpoint endpoint;
+    int64_t start = dl_now();
+
+    (void)unused;
+    if (rank == 1) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(100 * DL_MILLISECOND)));
+        (void)dl_fail_no_memory();
+        dl_join_fault_publish(store, rank);
+        return;
+    }
+    CHECK_STATUS(dl_endpoint_open(&endpoint, &options, dl_deadline_after(-1)),
+                 DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid ");
+    CHECK_CONTAINS(dl_last_error()->text, "could not join: out of memory");
+    CHECK(dl_now() - start < 2 * DL_SECOND + CHECK_SLACK);
+}
+
+CHECK_CASE(a_fault_ends_a_wait_for_another_rank_as_well)
+{
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(2, miss_one_of_two, NULL);
+    dl_store_unref(store);
+}
+
+/* Rank 1 has failed before, in a join over the same keys, and tries again. */
+static void
+try_again(int rank, int size, void *unused)
+{
+    if (rank == 1) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(20 * DL_MILLISECOND)));
+    }
+    open_one(rank, size, unused);
+}
+
+CHECK_CASE(a_fault_of_an_earlier_join_is_outdated_when_its_rank_comes_again)
+{
+    CHECK_OK(dl_hash_store_new(&store));
+    (void)dl_fail_no_memory();
+    dl_join_fault_publish(store, 1);
+    dl_run_ranks(2, try_again, NULL);
     dl_store_unref(store);
 }
 

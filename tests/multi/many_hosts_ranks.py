@@ -82,6 +82,24 @@ def come_too_late(rank: int, world_size: int, init_method: str, victim: int) -> 
     return "joined"
 
 
+class Waiting(Wrapped):
+    """Waits as the store below it does."""
+
+    def wait(self, keys: list[str], timeout: timedelta) -> None:
+        self.below.wait(keys, timeout)
+
+
+class Polling(Wrapped):
+    """Waits in Python."""
+
+    def wait(self, keys: list[str], timeout: timedelta) -> None:
+        end = time.monotonic() + timeout.total_seconds()
+        while not self.below.check(keys):
+            if time.monotonic() > end:
+                raise dist.DistStoreError("a key is not there")
+            time.sleep(0.01)
+
+
 class LastWord(Wrapped):
     """Its process dies in place of telling which ranks of its host it has reached."""
 
@@ -92,13 +110,17 @@ class LastWord(Wrapped):
 
 
 def end_before_it_tells(
-    rank: int, world_size: int, init_method: str, victim: int
+    rank: int, world_size: int, init_method: str, victim: int, kind: str
 ) -> str:
-    """Each two ranks are on a host, and the victim leads one."""
+    """Each two ranks are on a host, and the victim leads one.  `kind`: how the stores
+    of the others wait."""
+    kinds = {"waiting": Waiting, "polling": Polling}
     os.environ["DISTLITE_HOST_HINT"] = f"host {rank // 2}"
     store: dist.Store = dist.FileStore(init_method.removeprefix("file://"), world_size)
     if rank == victim:
         store = LastWord(store, NO_KEY)
+    elif kind in kinds:
+        store = kinds[kind](store, NO_KEY)
     try:
         dist.init_process_group(store=store, rank=rank, world_size=world_size)
     except dist.DistError as error:

@@ -66,10 +66,13 @@ def test_a_rank_that_ended_before_it_showed_where_it_is_is_named_on_every_host()
             assert "waiting for rank 5, which has not joined" in outcome.value
 
 
-def test_a_leader_that_ends_before_it_tells_whom_it_reaches_is_named_on_every_host():
+@pytest.mark.parametrize("kind", ["file", "waiting", "polling"])
+def test_a_leader_that_ends_before_it_tells_whom_it_reaches_is_named_on_every_host(
+    kind,
+):
     """Larger groups are told by their links instead."""
     run = many_hosts_ranks.end_before_it_tells
-    for outcome in rank_outcomes(run, 8, env=LOOPBACK, victim=4):
+    for outcome in rank_outcomes(run, 8, env=LOOPBACK, victim=4, kind=kind):
         if outcome.rank != 4:
             assert outcome.is_good, outcome.describe()
             assert "rank 4 (pid " in outcome.value, outcome.value

@@ -5,12 +5,17 @@
 #include <string.h>
 
 #include "base/interrupt.h"
+#include "base/thread.h"
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/peer.h"
 
 /* How long a rank that has timed out waits for the error of the one that it waited for:
  * their deadlines are not quite the same. */
 #define LATE_PATIENCE (300 * DL_MILLISECOND)
+
+/* A rank that waits for several asks for faults after half a second, and after pauses that
+ * double up to this one. */
+#define LAST_SLICE (8 * DL_SECOND)
 
 /* The last of what a rank leaves before its deadline. */
 #define LEAST_NOTE (50 * DL_MILLISECOND)
@@ -249,7 +254,10 @@ has_found(void *context)
 {
     watch *self = context;
 
-    if (dl_now() < self->next) {
+    if (self->found.status != DL_OK) {
+        return true;
+    }
+    if (self->look == NULL || dl_now() < self->next) {
         return false;
     }
     self->next = dl_now() + DL_JOIN_FAULT_LOOK;
@@ -276,16 +284,47 @@ check_values(const dl_buffer *values, int count)
     return DL_OK;
 }
 
+/* Reads the values of all keys, which are there, and fails with a fault in one. */
+static dl_status
+read_values(const dl_rank_keys *keys, dl_store *store, dl_buffer *values,
+            dl_deadline deadline)
+{
+    DL_TRY(dl_rank_keys_get(keys, store, values, deadline));
+    return check_values(values, keys->size);
+}
+
+/* Waits for all keys, in slices, because a fault in one ends no wait for several.  Between
+ * them it looks as well: a store that is written in Python may not do so. */
+static dl_status
+await_keys(const dl_rank_keys *keys, dl_store *store, dl_deadline deadline, watch *self)
+{
+    int64_t slice = DL_JOIN_FAULT_LOOK;
+
+    for (;;) {
+        dl_status status =
+            dl_rank_keys_get(keys, store, NULL, dl_deadline_earlier(deadline, slice));
+        if (status != DL_TIMEOUT || dl_deadline_passed(deadline)) {
+            return status;
+        }
+        DL_TRY(dl_join_fault_check(store));
+        if (has_found(self)) {
+            return DL_INTERRUPTED;
+        }
+        slice = slice < LAST_SLICE ? 2 * slice : slice;
+    }
+}
+
 dl_status
 dl_join_fault_await(const dl_rank_keys *keys, dl_store *store, dl_buffer *values,
                     dl_deadline deadline, dl_status (*look)(void *context),
                     void *context)
 {
-    watch self = {look, context, dl_now() + DL_JOIN_FAULT_FIRST_LOOK, {0}};
+    dl_deadline first = dl_deadline_earlier(deadline, DL_JOIN_FAULT_FIRST_LOOK);
+    watch self = {look, context, first.at, {0}};
 
-    dl_interrupt_set_own(look == NULL ? NULL : has_found, &self);
-    dl_status status = dl_rank_keys_get(keys, store, NULL, deadline);
-    dl_interrupt_set_own(NULL, NULL);
+    (void)dl_interrupt_set_own((dl_interrupt_own){has_found, &self});
+    dl_status status = await_keys(keys, store, deadline, &self);
+    (void)dl_interrupt_set_own((dl_interrupt_own){NULL, NULL});
     if (self.found.status != DL_OK) {
         (void)dl_rethrow(&self.found);
         if (self.found.status == DL_PEER_LOST) {
@@ -293,11 +332,14 @@ dl_join_fault_await(const dl_rank_keys *keys, dl_store *store, dl_buffer *values
         }
         return self.found.status;
     }
-    if (status == DL_OK) {
-        status = dl_rank_keys_get(keys, store, values, deadline);
+    status = status == DL_OK ? read_values(keys, store, values, deadline) : status;
+    if (status == DL_PEER_LOST && !dl_deadline_passed(first)) {
+        /* That may be of an earlier join over the same keys, whose rank comes again. */
+        DL_TRY(dl_sleep_until(first));
+        status = read_values(keys, store, values, deadline);
     }
     if (status == DL_TIMEOUT) {
         DL_TRY(dl_join_fault_check(store));
     }
-    return status == DL_OK ? check_values(values, keys->size) : status;
+    return status;
 }

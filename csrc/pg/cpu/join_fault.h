@@ -59,8 +59,9 @@ void dl_join_fault_note(dl_store *store, int rank, dl_deadline deadline, int64_t
  * error.  Best effort; keeps the error. */
 void dl_join_fault_put(dl_store *store, dl_bytes key);
 
-/* Waits for all of `keys`, and reads their values: two requests, however long it takes.
- * Calls `look`, unless it is NULL, from time to time, for other reasons to end the wait; it
+/* Waits for all of `keys`, and reads their values: two requests, and two more after half
+ * a second, one and a half, and so on, up to every eight seconds, because ranks that fail
+ * end no wait for others that are absent.  Calls `look`, unless it is NULL, from time to time, for other reasons to end the wait; it
  * must not use the store.  Returns DL_PEER_LOST with the text of a fault in a value, and
  * DL_TIMEOUT with a text that names no ranks. */
 dl_status dl_join_fault_await(const dl_rank_keys *keys, dl_store *store,

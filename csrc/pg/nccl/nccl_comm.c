@@ -103,13 +103,13 @@ static dl_status
 await_ranks(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
             const dl_rank_keys *keys, dl_deadline deadline, dl_nccl_id *id)
 {
-    dl_interrupt_set_own(is_given_up, watch);
+    (void)dl_interrupt_set_own((dl_interrupt_own){is_given_up, watch});
     dl_status status =
         announce_rank(watch, place, keys->keys[place->rank], deadline, id);
     if (status == DL_OK) {
         status = dl_store_wait(place->store, keys->keys, (size_t)keys->size, deadline);
     }
-    dl_interrupt_set_own(NULL, NULL);
+    (void)dl_interrupt_set_own((dl_interrupt_own){NULL, NULL});
     if (status == DL_INTERRUPTED) {
         dl_error interrupt = *dl_last_error();
         status = dl_nccl_watch_cause(watch);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <string.h>
 
+#include "base/interrupt.h"
 #include "base/thread.h"
 #include "python/module/convert.h"
 #include "python/module/gil.h"
@@ -13,8 +14,9 @@
 /* One call from the core into a method of a Python store. */
 typedef struct python_call {
     PyGILState_STATE gil;
-    bool is_foreign;  /* the thread was unknown to Python before */
-    PyObject *object; /* owned for the duration of the call */
+    bool is_foreign;            /* the thread was unknown to Python before */
+    PyObject *object;           /* owned for the duration of the call */
+    dl_interrupt_own interrupt; /* the thread's, which is for the core alone */
 } python_call;
 
 /* Without a GIL, an object may be on its way to dlpy_python_store_detach(). */
@@ -38,7 +40,8 @@ hold_object(dlpy_python_store *self)
 }
 
 /* May be called on any thread: Python threads keep their thread state, others get one
- * for the duration of the call.  Fails if an exception is set already: the core is then
+ * for the duration of the call.  The thread's own check for waits is off meanwhile: what it
+ * interrupts in the override would raise an error there, or be taken for one of the store.  Fails if an exception is set already: the core is then
  * returning and only releases resources.  After a failure call_end() must not be
  * called. */
 static dl_status
@@ -60,6 +63,7 @@ call_begin(dl_store *store, python_call *call)
         return dl_fail(status, "%s: the Python object %s", self->kind,
                        status == DL_CLOSED ? "is gone" : "has failed already");
     }
+    call->interrupt = dl_interrupt_set_own((dl_interrupt_own){NULL, NULL});
     return DL_OK;
 }
 
@@ -96,6 +100,7 @@ call_end(python_call *call, bool succeeded)
 {
     dl_status status = succeeded ? DL_OK : exception_status(call);
 
+    (void)dl_interrupt_set_own(call->interrupt);
     Py_DECREF(call->object);
     PyGILState_Release(call->gil);
     return status;
