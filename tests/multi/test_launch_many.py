@@ -116,7 +116,7 @@ def test_large_jobs_beat_less_often():
 @pytest.mark.parametrize("lost", [[3], [3, 4, 5], [7]])
 def test_a_lost_node_is_named_by_all(lost, monkeypatch):
     """Also if those before it are lost at the same time."""
-    monkeypatch.setenv("DISTLITE_HEARTBEAT_TIMEOUT", "0.5")
+    monkeypatch.setenv("DISTLITE_HEARTBEAT_TIMEOUT", "2")
     with job(8) as (nodes, _):
         for node in nodes:
             node.begin(0)
