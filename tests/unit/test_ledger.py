@@ -155,6 +155,27 @@ def test_a_member_without_the_result_of_a_committed_step_is_behind(
     assert (found.ready, found.done) == (ready, done)
 
 
+def test_members_elsewhere_are_looked_at_together():
+    """Of each of them it takes a second look to see that it lives."""
+    store = distlite.HashStore()
+    ledger = Ledger(store, "world", NAME, Rules(1, None, False, True, 60.0))
+    others = [f"host:{number}:-:{number}" for number in range(5)]
+    last = Record(1, "x", [NAME, *others], list(range(6)))
+    ledger.last = last
+    raw = json.dumps(asdict(last))
+    store.set("elastic/world/epoch", raw)
+    for each in others:
+        line = json.dumps(asdict(Arrival(each, 1))) + "\n"
+        store.append("elastic/world/arrivals/1", line)
+    turn = _Turn(ledger, Arrival(NAME, 1), raw, last)
+    for _ in range(2):
+        assert store.get("elastic/world/epoch").decode() == raw
+        for each in others:
+            store.add(f"elastic/world/beat/{each}", 1)
+        turn.go(60.0, never)
+    assert json.loads(store.get("elastic/world/epoch"))["epoch"] == 2
+
+
 def test_a_proposal_does_not_come_into_another_store():
     """The store is empty again between reading the record and proposing the next."""
     store = distlite.HashStore()

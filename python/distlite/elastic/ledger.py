@@ -423,16 +423,15 @@ class _Turn:
         """Returns those that still wait, or None as long as it is open of one."""
         far = [each.id for each in arrivals if self._is_far(each.id)]
         beats = {member: self.store.add(f"beat/{member}", 0) for member in far}
-        living = []
-        for each in arrivals:
-            lives: bool | None = not is_known_dead(each.id, self.own)
-            if each.id in beats and each.id != self.own:
-                lives = self.beats.lives(each.id, beats[each.id])
-            if lives is None:
-                return None
-            if lives:
-                living.append(each)
-        return living
+        # Of all of them before any answer, so that they are open at the same time.
+        lives = {m: m == self.own or self.beats.lives(m, beats[m]) for m in far}
+        if None in lives.values():
+            return None
+        return [
+            each
+            for each in arrivals
+            if lives.get(each.id, not is_known_dead(each.id, self.own))
+        ]
 
     def _record(
         self,
