@@ -91,7 +91,7 @@ def copy(size: int, others: int, number: int, mib: int, member: Any, pipe: Any) 
     restored = time.monotonic() - began
     dist.barrier(view.group)
     began = time.monotonic()
-    if number == 0:
+    if view.rank == 0:  # of those that have come first
         dist.send(state["x"], group=view.group, group_dst=size)
     elif view.rank == size:
         dist.recv(np.empty_like(state["x"]), group=view.group, group_src=0)
