@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from dataclasses import asdict
 from typing import Any
@@ -209,3 +211,18 @@ def test_a_member_that_counts_as_a_source_without_the_result_ends_the_epoch():
     assert member.done == 3 and member._begun is None
     member._view = None
     member.leave()
+
+
+def test_a_member_has_room_for_the_descriptors_of_two_epochs():
+    """To make room later takes time for which the other members wait."""
+    program = """
+import resource, distlite, distlite.elastic
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, most))
+with distlite.elastic.join(distlite.HashStore()):
+    print(open("/proc/self/status").read())
+"""
+    shown = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert "\nFDSize:\t1024\n" in shown

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from fcntl import F_DUPFD_CLOEXEC, fcntl
 from functools import partial
 from operator import index
-from os import environ
+from os import close, devnull, environ
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,8 @@ PATIENCE = 10.0
 LOOK, SHARE, LONGEST_LOOK = 0.02, 50, 5.0
 # Seconds for the store's answer when this process leaves.
 LEAVE_PATIENCE = 1.0
+# Descriptors that the groups of two epochs together seldom exceed.
+DESCRIPTORS = 1024
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,15 @@ def _launchers_sizes() -> tuple[int | None, int | None, bool]:
     return int(least), int(most), is_spare
 
 
+def _reserve_descriptors() -> None:
+    """Has the kernel make the table of descriptors as large as it will be.
+
+    To enlarge it in a process with threads, the kernel waits for all processors, which
+    takes 20 ms on a busy machine; the members of an epoch would wait for that."""
+    with suppress(OSError), open(devnull) as file:
+        close(fcntl(file.fileno(), F_DUPFD_CLOEXEC, DESCRIPTORS - 1))
+
+
 class Member:
     """This process in a world, made by `distlite.elastic.join`.
 
@@ -216,6 +228,7 @@ class Member:
         self, store: Store, name: str, rules: Rules, is_spare: bool, limit: timedelta
     ) -> None:
         self._id = MemberId()
+        _reserve_descriptors()
         self._ledger = Ledger(store, name, self._id.text, rules)
         self._rules, self._is_spare, self._limit = rules, is_spare, limit
         self._view: View | None = None  # of the epoch that is on
