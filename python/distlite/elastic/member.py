@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from fcntl import F_DUPFD_CLOEXEC, fcntl
@@ -239,6 +239,7 @@ class Member:
         self._is_ready, self._is_closed = False, False
         self._done: int | None = None
         self._begun: int | None = None  # a step of which it cannot tell the outcome yet
+        self._flags = np.zeros(3, np.int64)  # what the members tell in a step's end
         self._looks_at = 0.0
 
     def __repr__(self) -> str:
@@ -323,8 +324,7 @@ class Member:
             self._view, self._done, self._begun = view, record.done, None
             return view
 
-    @contextmanager
-    def step(self, number: int) -> Iterator[View]:
+    def step(self, number: int) -> AbstractContextManager[View]:
         """Executes a step, which either all members commit or none.
 
         A success costs one small all_reduce. If that fails, the statement first joins
@@ -357,23 +357,20 @@ class Member:
             >>> member.done
             1
         """
+        return _Step(self, number)
+
+    def _begin(self, number: int) -> View:
         self._check_open()
-        number = index(number)
         if self._done is not None and number <= self._done:
             raise ValueError(
                 f"step {number} is not after step {self._done}, which is committed"
             )
-        if self._view is None:
-            raise DistBackendError("there is no present epoch: call next()")
         view = self._view
-        if view.done != self._done:
+        if view is None:
+            raise DistBackendError("there is no present epoch: call next()")
+        if self._old is not None and view.done != self._done:
             self._forget_group()
-        try:
-            yield view
-        except BaseException as error:
-            self._end(f"the body of step {number} ended with {_quote(error)}")
-            raise
-        self._commit(view, number)
+        return view
 
     def restore(
         self,
@@ -551,6 +548,8 @@ class Member:
         has_ended = partial(is_known_dead, own=self.id)
         group = make_of_members(request, record.members, keys, until, has_ended)
         self._group, self._names = group, record.members
+        # The last group may still have been in the middle of its own.
+        self._flags = np.zeros(3, np.int64)
         group.set_timeout(self._limit)
         if place == 0:
             self._ledger.clean()
@@ -596,8 +595,9 @@ class Member:
 
     def _commit(self, view: View, number: int) -> None:
         """Learns whether all members have executed the body of the step."""
+        flags = self._flags
         # The last number is whether newcomers wait.
-        flags = np.array([number, -number, self._look(view)], np.int64)
+        flags[0], flags[1], flags[2] = number, -number, self._look(view)
         self._begun = number
         try:
             all_reduce(flags, op=ReduceOp.MAX, group=view.group)
@@ -613,21 +613,24 @@ class Member:
             self._end(f"step {number} ended with {_quote(error)}")
             raise
         self._begun = None
-        if flags[0] != -flags[1]:
+        last, first, is_asked_for = flags.tolist()
+        if last != -first:
             self._end("the members are in different steps")
             raise DistBackendError(
-                f"the members are in the steps {-flags[1]} to {flags[0]}: all need the "
+                f"the members are in the steps {-first} to {last}: all need the "
                 "same number, one more than that of view.done"
             )
         self._done, self._is_ready = number, True
-        if flags[2]:
+        if is_asked_for:
             self._end("newcomers wait for the next epoch")
 
     def _look(self, view: View) -> bool:
         """Returns whether newcomers wait; the first member asks the store, now and
         then."""
+        if view.group.rank() != 0:
+            return False
         now = time.monotonic()
-        if view.group.rank() != 0 or now < self._looks_at:
+        if now < self._looks_at:
             return False
         found = False
         with suppress(DistError):  # the members do not need the store for their steps
@@ -636,3 +639,24 @@ class Member:
         spent = time.monotonic() - now
         self._looks_at = now + min(max(LOOK, SHARE * spent), LONGEST_LOOK)
         return found
+
+
+class _Step:
+    """The with statement of a step; a generator would take longer than all else."""
+
+    __slots__ = "_member", "_number", "_view"
+    _view: View
+
+    def __init__(self, member: Member, number: int) -> None:
+        self._member, self._number = member, index(number)
+
+    def __enter__(self) -> View:
+        self._view = self._member._begin(self._number)
+        return self._view
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        member, number = self._member, self._number
+        if error is None:
+            member._commit(self._view, number)
+        else:
+            member._end(f"the body of step {number} ended with {_quote(error)}")
