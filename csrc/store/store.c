@@ -202,7 +202,8 @@ dl_store_fail_without(dl_store *store, const char *prefix, const dl_bytes *keys,
         missing[found] = keys[i];
         found += !exists;
     }
-    if (status != DL_OK && status != DL_TIMEOUT && status != DL_NETWORK) {
+    if (status != DL_OK && status != DL_TIMEOUT && status != DL_NETWORK
+        && status != DL_UNSUPPORTED) {
         return status;
     }
     return status == DL_OK && found > 0

@@ -33,6 +33,26 @@ class Dictionary(distlite.Store):
         return self.below.delete_key(key)
 
 
+class Bare(distlite.Store):
+    """Neither looks for keys nor deletes any."""
+
+    def __init__(self):
+        super().__init__()
+        self.below = distlite.HashStore()
+
+    def set(self, key, value):
+        self.below.set(key, value)
+
+    def get(self, key):
+        return self.below.get(key)
+
+    def wait(self, keys, timeout=None):
+        self.below.wait(keys, timeout)
+
+    def add(self, key, amount):
+        return self.below.add(key, amount)
+
+
 class Broken(Dictionary):
     def set(self, key, value):
         raise KeyError("the disk is full")
@@ -50,8 +70,8 @@ def join(store, rank, size, seconds=60):
     )
 
 
-@pytest.mark.parametrize("size", [1, 2, 5])
-@pytest.mark.parametrize("kind", [distlite.HashStore, Dictionary])
+@pytest.mark.parametrize("size", [1, 2, 5, 12])
+@pytest.mark.parametrize("kind", [distlite.HashStore, Dictionary, Bare])
 def test_collectives(kind, size):
     store = kind()
 
@@ -69,6 +89,20 @@ def test_collectives(kind, size):
     for tensor, small in run_as_threads(member, size):
         np.testing.assert_array_equal(tensor, expected)
         assert small == size - 1
+
+
+@pytest.mark.parametrize("size", [3, 12])
+def test_a_rank_that_a_store_cannot_look_for_ends_the_join(size):
+    """The last one does not come; in a tree of ranks only rank 5 waits for it."""
+    store = Bare()
+
+    def member(rank):
+        with pytest.raises(distlite.DistStoreError) as failure:
+            join(store, rank, size, seconds=1)
+        return str(failure.value)
+
+    for text in run_as_threads(member, size - 1):
+        assert f"cpu/{size - 1}" in text or "waiting for rank 5 (pid " in text, text
 
 
 def test_the_store_s_own_error_comes_through():

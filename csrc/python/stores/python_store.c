@@ -411,7 +411,8 @@ take_late(dl_deadline deadline)
 }
 
 /* A wait() whose time is up may have dropped the reply of a distant server, and a
- * caller that waits in slices would never see the keys; check() waits for its reply. */
+ * caller that waits in slices would never see the keys; check(), if there is one, waits
+ * for its reply. */
 static dl_status
 wait_for_keys(dl_store *store, const dl_store_request *request, dl_deadline deadline)
 {
@@ -424,12 +425,17 @@ wait_for_keys(dl_store *store, const dl_store_request *request, dl_deadline dead
     bool succeeded = result != NULL || is_late;
     Py_XDECREF(result);
     DL_TRY(call_end(&call, succeeded));
-    if (is_late) {
-        DL_TRY(dl_store_check(store, request->keys, request->count, &exist, deadline));
+    if (!is_late) {
+        return DL_OK;
     }
-    return !is_late || exist ? DL_OK
-                             : dl_store_fail_without(store, "", request->keys,
-                                                     request->count, deadline);
+    dl_status status =
+        dl_store_check(store, request->keys, request->count, &exist, deadline);
+    if (status != DL_OK && status != DL_UNSUPPORTED) {
+        return status;
+    }
+    return exist ? DL_OK
+                 : dl_store_fail_without(store, "", request->keys, request->count,
+                                         deadline);
 }
 
 static dl_status
