@@ -93,6 +93,37 @@ CHECK_CASE(the_ranks_of_a_host_share_one_table)
     dl_store_unref(store);
 }
 
+/* Ranks that lose others are not told of anything else; and none keeps memory that it was
+ * about to send, which the address sanitizer finds at the end. */
+static void
+open_or_fail(int rank, int size, void *unused)
+{
+    dl_backend_options options = options_of(rank, size);
+    dl_endpoint endpoint;
+    dl_status status =
+        dl_endpoint_open(&endpoint, &options, dl_deadline_after(30 * DL_SECOND));
+
+    (void)unused;
+    CHECK(status == DL_OK || status == DL_NO_MEMORY || status == DL_PEER_LOST);
+    if (status == DL_OK) {
+        dl_endpoint_fini(&endpoint);
+    }
+}
+
+CHECK_CASE(a_gather_that_breaks_anywhere_leaves_no_memory)
+{
+    long number = 0;
+
+    do {
+        number += 17;
+        CHECK_OK(dl_hash_store_new(&store));
+        dl_check_fail_allocation_at(number);
+        dl_run_ranks(12, open_or_fail, NULL);
+        dl_store_unref(store);
+    } while (dl_check_allocation_failed());
+    CHECK(number > 200);
+}
+
 CHECK_CASE(a_table_with_another_process_of_this_rank_is_refused)
 {
     dl_peer peers[2] = {{.pid = 1}};

@@ -481,7 +481,7 @@ invite_members(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 }
 
 /* Appends what a rank needs of the leader of its host, as a record. */
-static void
+static dl_status
 put_leader(const dl_endpoint *endpoint, int leader, dl_buffer *buffer)
 {
     const dl_contacts *contacts = &endpoint->contacts;
@@ -492,7 +492,9 @@ put_leader(const dl_endpoint *endpoint, int leader, dl_buffer *buffer)
     dl_contacts_socket(contacts, leader, contact.socket);
     dl_endpoint_put(&record, &endpoint->peers[leader], &contact);
     put_record(buffer, leader, dl_buffer_bytes(&record));
+    dl_status status = dl_buffer_check(&record);
     dl_buffer_fini(&record);
+    return status == DL_OK ? dl_buffer_check(buffer) : status;
 }
 
 /* Sends the ranks below this one what take_from_above() reads; `leaders` has room for what
@@ -506,8 +508,7 @@ send_below(dl_endpoint *endpoint, dl_gather *gather, dl_buffer *leaders)
         int rank = gather->neighbours[i];
         int leader = dl_contacts_leader(&endpoint->contacts, rank);
         if (leader != rank) {
-            put_leader(endpoint, leader, &leaders[i]);
-            DL_TRY(dl_buffer_check(&leaders[i]));
+            DL_TRY(put_leader(endpoint, leader, &leaders[i]));
         }
         down[i] = leader == rank ? dl_contacts_table(&endpoint->contacts)
                                  : dl_buffer_bytes(&leaders[i]);
