@@ -9,8 +9,8 @@
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/peer.h"
 
-/* How long a rank that has timed out waits for the error of the one that it waited for:
- * their deadlines are not quite the same. */
+/* How long a rank that has timed out waits for the errors of the one that it waited for,
+ * and of those that this one waited for: their deadlines are not quite the same. */
 #define LATE_PATIENCE (300 * DL_MILLISECOND)
 
 /* A rank that waits for several asks for faults after half a second, and after pauses that
@@ -19,10 +19,6 @@
 
 /* The last of what a rank leaves before its deadline. */
 #define LEAST_NOTE (50 * DL_MILLISECOND)
-
-/* A rank waits for one, which waits for another, and so on: along a tree, so there are no
- * more. */
-#define CHAIN_LIMIT 64
 
 /* Returns whether a failure is this rank's own: not that of another rank, nor a wait
  * for one that has not come, nor a record with a wrong seal, which all ranks find. */
@@ -188,13 +184,13 @@ dl_join_fault_check(dl_store *store)
     return dl_fail(DL_PEER_LOST, "%s", text);
 }
 
-/* Fails with what `rank`, which begins the text `lost`, has left when it timed out.  The
- * process is compared, because that may be of an earlier join. */
+/* Fails with what the rank that begins the text `lost` has left when it timed out, or
+ * leaves until `deadline`.  The process is compared, because that may be of an earlier
+ * join. */
 static dl_status
-check_timeout(dl_store *store, const char *lost, int64_t patience)
+check_timeout(dl_store *store, const char *lost, dl_deadline deadline)
 {
     dl_error error = *dl_last_error();
-    dl_deadline deadline = dl_deadline_after(patience);
     char key[DL_RANK_KEY_SIZE];
     char text[DL_ERROR_TEXT_SIZE];
     int rank;
@@ -203,7 +199,7 @@ check_timeout(dl_store *store, const char *lost, int64_t patience)
         return DL_OK;
     }
     dl_bytes late = late_key(rank, key);
-    if (patience > 0) {
+    if (!dl_deadline_passed(deadline)) {
         (void)dl_store_wait(store, &late, 1, deadline);
     }
     read_text(store, late, text, dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
@@ -220,25 +216,33 @@ dl_join_fault_check_lost(dl_store *store)
     DL_TRY(dl_join_fault_check(store));
     dl_error error = *dl_last_error();
 
-    return check_timeout(store, strstr(error.text, "rank "), 0);
+    return check_timeout(store, strstr(error.text, "rank "), dl_deadline_after(0));
 }
 
+/* What ranks have left before their deadlines may be outdated, so they may wait for each
+ * other by it: from time to time a rank is kept, and is met again in such a circle. */
 dl_status
 dl_join_fault_check_late(dl_store *store)
 {
-    dl_status status = DL_OK;
+    dl_error own = *dl_last_error();
+    dl_deadline deadline = dl_deadline_after(LATE_PATIENCE);
+    char kept[DL_PEER_TEXT_SIZE] = "";
 
-    for (int step = 0; step < CHAIN_LIMIT; step++) {
+    for (unsigned step = 0;; step++) {
         dl_error error = *dl_last_error();
         const char *awaited = strstr(error.text, "waiting for rank ");
-        if (awaited == NULL
-            || check_timeout(store, awaited + strlen("waiting for "), LATE_PATIENCE)
-                   == DL_OK) {
-            break;
+        awaited = awaited == NULL ? NULL : awaited + strlen("waiting for ");
+        if (check_timeout(store, awaited, deadline) == DL_OK) {
+            return step == 0 ? DL_OK : DL_PEER_LOST;
         }
-        status = DL_PEER_LOST;
+        if (strncmp(kept, awaited, sizeof kept - 1) == 0) {
+            (void)dl_rethrow(&own);
+            return DL_OK;
+        }
+        if ((step & (step - 1)) == 0) {
+            snprintf(kept, sizeof kept, "%s", awaited);
+        }
     }
-    return status;
 }
 
 /* What a rank looks for while it waits in the store. */

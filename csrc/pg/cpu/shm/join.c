@@ -323,33 +323,39 @@ is_own(dl_status status)
            || status == DL_INTERRUPTED;
 }
 
-/* Sends the thread's last error to all members. */
+/* Sends the thread's last error to all members, or leaves it in the store for one that
+ * takes no messages: when it sees the connection end, it looks there. */
 static void
 refuse_all(const leader *self)
 {
+    const dl_endpoint *endpoint = self->join->endpoint;
     dl_error cause = *dl_last_error();
     dl_refusal message = {.status = cause.status, .text = dl_bytes_of(cause.text)};
     dl_parcel parcel = {0};
     char peer[DL_PEER_TEXT_SIZE];
     char text[DL_ERROR_TEXT_SIZE];
+    bool is_late = false;
 
     if (is_own(cause.status)) {
         bool is_interrupted = cause.status == DL_INTERRUPTED;
-        dl_endpoint_describe(self->join->endpoint, LEADER, peer);
+        dl_endpoint_describe(endpoint, LEADER, peer);
         snprintf(text, sizeof text, "%s could not join: %.1800s", peer,
                  is_interrupted ? "it was interrupted" : cause.text);
         message = (dl_refusal){is_interrupted ? DL_CANCELLED : DL_PEER_LOST,
                                dl_bytes_of(text)};
     }
     dl_put_refusal(&parcel.bytes, &message);
-    for (int rank = 1; rank < self->join->endpoint->size; rank++) {
-        if (self->connections[rank] >= 0) {
-            (void)dl_local_send(self->connections[rank], &parcel,
-                                dl_deadline_after(REPORT_PATIENCE));
-        }
+    for (int rank = 1; rank < endpoint->size; rank++) {
+        is_late |= self->connections[rank] >= 0
+                   && dl_local_send(self->connections[rank], &parcel,
+                                    dl_deadline_after(REPORT_PATIENCE))
+                          == DL_TIMEOUT;
     }
     dl_parcel_fini(&parcel);
     (void)dl_rethrow(&cause);
+    if (is_late) {
+        dl_join_fault_pass_on(self->join->options->store, own_name(endpoint));
+    }
 }
 
 static dl_status
