@@ -163,6 +163,11 @@ dl_status dl_group_check_message(const dl_group *group, const dl_call *call);
  * of this group, which this rank has not made. */
 void dl_group_abort(dl_group *group, const char *reason);
 
+/* Called after dl_group_abort(): waits, for a second at most, for the operations that run
+ * or are queued, which write no array from then on.  Returns whether the group is open:
+ * the connections of a closed one are gone, so that no group can be made out of it. */
+bool dl_group_drain(dl_group *group);
+
 /* Called before an orderly end: compares the calls in which ranks ran ahead of the
  * others with those of the ranks that reach them by the deadline.  DL_MISMATCH names
  * both sides.  Does nothing if the group is broken or another thread has the turn. */

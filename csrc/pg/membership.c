@@ -301,6 +301,28 @@ dl_group_abort(dl_group *group, const char *reason)
     pthread_mutex_unlock(&group->lock);
 }
 
+/* Takes a turn, which comes after those of all operations. */
+static void
+drain_side(dl_group *group, dl_side *side, dl_deadline deadline)
+{
+    if (side != NULL && dl_lane_take(&side->lane, deadline) == DL_OK) {
+        dl_group_pass_turn(group, side);
+    }
+}
+
+bool
+dl_group_drain(dl_group *group)
+{
+    dl_deadline deadline = dl_deadline_after(DL_SECOND);
+
+    if (dl_group_is_inherited(group)) {
+        return false;
+    }
+    drain_side(group, &group->host, deadline);
+    drain_side(group, device_side_of(group), deadline);
+    return !atomic_load(&group->is_closed);
+}
+
 dl_status
 dl_group_verify_calls(dl_group *group, dl_deadline deadline)
 {

@@ -742,6 +742,9 @@ class ProcessGroup:
     def _set_group_desc(self, group_desc: str, /) -> None: ...
     def _abort(self, reason: str, /) -> None:
         """abort(), with a reason for the errors' text."""
+    def _drain(self) -> bool:
+        """Waits for the operations of an aborted group, for a second at most; returns
+        whether the group is open."""
     def _verify_calls(self, timeout: timedelta, /) -> None:
         """Compares calls that this rank has made ahead of other ranks with theirs."""
     def _error_kind(self) -> int:

@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import count, pairwise
+from threading import Barrier
 from typing import Any
 
 import elastic_ranks
+import numpy as np
 import pytest
 from elastic_ranks import error_of
 from workers import Outcome, rank_outcomes, run_ranks
 
 import distlite as dist
 from distlite import elastic
+from distlite.elastic.member import PATIENCE
+from distlite.groups import members as making
 from distlite.testing import start_ranks
 
 LIMIT = elastic_ranks.LIMIT
@@ -207,6 +212,68 @@ def test_a_timeout_evicts_nobody(served):
         assert "1 of at least 1 have come. Nobody is evicted by it" in text
     views = in_threads(anew, members)
     assert {(view.epoch, view.size, view.lost) for view in views} == {(2, 3, ())}
+    close(members)
+
+
+def test_a_group_that_was_shut_down_delays_nobody(served):
+    """Its connections are gone on one member; the others still have theirs."""
+    members = members_of(served, 3)
+    views = in_threads(elastic.Member.next, members)
+    views[1].group.shutdown()
+    check_next_epoch(members)
+
+
+def test_a_group_that_one_member_cannot_make_delays_nobody(served, monkeypatch):
+    """The others are in the group already, and wait there."""
+    members = members_of(served, 3)
+    in_threads(elastic.Member.next, members)
+    turns, real = count(), making._meet
+
+    def fails_on_the_last(*rest: Any) -> Any:
+        arrivals = real(*rest)
+        if next(turns) == 2:
+            raise dist.DistStoreError("the connection broke")
+        return arrivals
+
+    monkeypatch.setattr(making, "_meet", fails_on_the_last)
+    check_next_epoch(members)
+
+
+def check_next_epoch(members: list[elastic.Member]) -> None:
+    """All members come into one, long before what a missing one has for its group."""
+    began = time.monotonic()
+    views = in_threads(anew, members)
+    assert time.monotonic() - began < PATIENCE
+    assert len({view.epoch for view in views}) == 1
+    assert {(view.size, view.lost) for view in views} == {(3, ())}
+    sums = in_threads(lambda each: elastic_ranks.one_sum(each, 1), members)
+    assert sums == [3.0] * 3
+    close(members)
+
+
+def test_no_operation_writes_into_an_array_in_the_next_epoch(served):
+    members = members_of(served, 2)
+    in_threads(elastic.Member.next, members)
+    begun = Barrier(2, timeout=LIMIT)
+
+    def work(member: elastic.Member) -> None:
+        outputs, mine = np.zeros((8, 2, 1 << 18)), np.ones(1 << 18)
+        works = []
+        with pytest.raises(OSError), member.step(1) as view:
+            works += [
+                dist.all_gather_single(output, mine, view.group, async_op=True)
+                for output in outputs
+            ]
+            begun.wait()
+            raise OSError("as an example")
+        # Those under way have ended, and so have those that had not begun.
+        assert all(each.is_completed() for each in works)
+        outputs[:] = 7
+        view = member.next()
+        dist.barrier(view.group)
+        assert (outputs == 7).all()
+
+    in_threads(work, members)
     close(members)
 
 

@@ -512,6 +512,9 @@ class OwnGroup:
     def _abort(self, reason: str) -> None:
         self._group.is_broken |= not self._process.is_dead
 
+    def _drain(self) -> bool:
+        return True
+
     def _has_ended(self, rank: int) -> bool:
         """Of a process elsewhere, a group may know it late."""
         world, name = self._group.world, self._group.members[rank]

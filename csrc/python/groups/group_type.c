@@ -487,6 +487,15 @@ group_abort_because(PyObject *self, PyObject *reason)
     return text == NULL ? NULL : abort_group(self, text);
 }
 
+static PyObject *
+group_drain(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    bool is_open;
+
+    DLPY_END(is_open = dl_group_drain(dlpy_group_core(self)));
+    return PyBool_FromLong(is_open);
+}
+
 static void
 describe_leaving(const void *subject, char text[DL_WAIT_ROW_TEXT])
 {
@@ -721,6 +730,7 @@ static PyMethodDef group_methods[] = {
     {"_set_handler", group_set_handler, METH_O, DLPY_DOC_PROCESSGROUP__SET_HANDLER},
     {"abort", group_abort, METH_NOARGS, DLPY_DOC_PROCESSGROUP_ABORT},
     {"_abort", group_abort_because, METH_O, DLPY_DOC_PROCESSGROUP__ABORT},
+    {"_drain", group_drain, METH_NOARGS, DLPY_DOC_PROCESSGROUP__DRAIN},
     {"_verify_calls", group_verify_calls, METH_O, DLPY_DOC_PROCESSGROUP__VERIFY_CALLS},
     {"_error_kind", group_error_kind, METH_NOARGS, DLPY_DOC_PROCESSGROUP__ERROR_KIND},
     {"_is_proved", group_is_proved, METH_O, DLPY_DOC_PROCESSGROUP__IS_PROVED},

@@ -509,10 +509,13 @@ class Member:
             raise RuntimeError("this member has left its world: join() makes another")
 
     def _end(self, reason: str) -> None:
-        """Leaves the group of the epoch, so that the others see that it is over."""
+        """Leaves the group of the epoch, so that the others see that it is over, and
+        that no operation of it writes into an array in the next one."""
         self._view = None
         if self._group is not None:
             self._group._abort(reason)
+            if not self._group._drain():
+                self._group = None  # the caller has shut it down
 
     def _forget_group(self) -> None:
         """Gives back what the group before the last one has, now that time is left."""

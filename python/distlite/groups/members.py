@@ -16,6 +16,7 @@ from .._C import (
     DistStoreError,
     ProcessGroup,
     Store,
+    _group_refuse,
     barrier,
 )
 from .check_in import ALL_ARE_HERE, Arrivals, Presence
@@ -100,6 +101,13 @@ def make_of_members(
         if group is not None:
             group._abort(reason)
             group.shutdown()
+        elif request.parent is not None:
+            # Those that have come are in the group already, and read no keys.
+            engine = request.info.backends.engine
+            ranks = request.parent_ranks or []
+            _group_refuse(
+                request.parent, ranks, request.rank, request.label, engine, reason
+            )
         with suppress(DistError):
             # The core reads these keys as well (csrc/pg/cpu/join_fault.h).
             keys.compare_set("fault", "", reason)
