@@ -628,6 +628,25 @@ run_exchanges(int rank, int size, void *context)
     }
 }
 
+/* Another rank may have said that its blocks are as large as none can be. */
+static void
+run_absurd_class(int rank, int size, void *context)
+{
+    world *all = context;
+
+    (void)size;
+    all->handles[rank].block_class = DL_NOTE_LIMIT;
+    test_all_to_all(all, rank);
+    test_all_to_all(all, rank);
+}
+
+CHECK_CASE(blocks_of_the_largest_class_go_directly)
+{
+    static world all = {.dtype = DL_INT64, .count = 3};
+
+    world_run(eight_alone, 8, run_absurd_class, &all);
+}
+
 CHECK_CASE(blocks_of_any_size_pass_through_others)
 {
     static world all = {.dtype = DL_INT64};

@@ -462,6 +462,41 @@ CHECK_CASE(sizes_that_differ_are_reported_on_both_sides)
     traffics_fini(&all);
 }
 
+/* Rank 1 notes what no rank of this version does. */
+static void
+note_too_much(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_traffic *traffic = &all->traffics[rank];
+
+    (void)size;
+    for (int past = 0; past < 2; past++) {
+        dl_op_context op = test_op((uint64_t)past + 1, DL_ALL_TO_ALL, PATIENCE);
+        uint8_t byte = 0;
+        dl_traffic_begin(traffic, &op);
+        traffic->note = (uint8_t)(rank * (DL_NOTE_LIMIT + past));
+        if (rank == 1) {
+            CHECK_OK(dl_traffic_send(traffic, 0, &byte, 1));
+        } else {
+            CHECK_OK(dl_traffic_receive(traffic, 1, &byte, 1));
+        }
+        CHECK_STATUS(dl_traffic_wait(traffic, dl_traffic_next(traffic)),
+                     rank == 0 && past == 1 ? DL_PROTOCOL : DL_OK);
+        CHECK_EQUAL(traffic->note,
+                    past == 0 ? DL_NOTE_LIMIT : rank * (DL_NOTE_LIMIT + 1));
+        dl_traffic_end(traffic);
+    }
+}
+
+CHECK_CASE(notes_beyond_the_limit_are_refused)
+{
+    test_traffics all;
+
+    traffics_init(&all, 2);
+    dl_run_ranks(2, note_too_much, &all);
+    traffics_fini(&all);
+}
+
 /* Rank 2 meets the others once and ends; these wait for it, directly or not. */
 static void
 lose_rank_2(int rank, int size, void *context)

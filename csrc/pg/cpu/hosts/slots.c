@@ -53,7 +53,8 @@ dl_hosts_all_to_all_between(const dl_leaders *self)
 
     hosts->traffic->note = largest_class(self);
     sized.size = is_agreed ? (size_t)1 << (hosts->block_class - 1) : 0;
-    size_t all = is_agreed ? sized.size * (size_t)count : SIZE_MAX;
+    bool is_countable = is_agreed && sized.size <= SIZE_MAX / (size_t)count;
+    size_t all = is_countable ? sized.size * (size_t)count : SIZE_MAX;
     DL_TRY(dl_hosts_select(DL_ALL_TO_ALL, count, all)(&sized));
     hosts->block_class = hosts->traffic->note;
     return DL_OK;

@@ -248,6 +248,7 @@ take_head(dl_route *self, bool *is_taken)
     }
     if (!dl_head_take(self->ahead + self->start, &head)
         || (head.kind != DL_HEAD_DATA && head.kind != DL_HEAD_NOTICE)
+        || (head.kind == DL_HEAD_DATA && head.detail > DL_NOTE_LIMIT)
         || (head.kind == DL_HEAD_NOTICE && head.size > DL_ERROR_TEXT_SIZE)) {
         return dl_link_fail_protocol(dl_bundle_options(&self->link));
     }

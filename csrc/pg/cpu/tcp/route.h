@@ -25,6 +25,9 @@
 /* Operations whose calls a rank remembers: more than it may be ahead of another one. */
 #define DL_ROUTE_HISTORY 64u
 
+/* The largest note in a head (hosts/slots.c): a number of bits in a size. */
+#define DL_NOTE_LIMIT 64
+
 /* Bytes that are read ahead: heads and small messages arrive in one system call. */
 #define DL_ROUTE_AHEAD 16384
 
@@ -51,7 +54,9 @@ typedef struct dl_route {
     /* The calls of the last DL_ROUTE_HISTORY operations, by sequence number modulo that;
      * borrowed. */
     const dl_fingerprint *called;
-    uint8_t *note; /* sent in each head, and set to the largest received; borrowed */
+    /* Sent in each head, at most DL_NOTE_LIMIT, and set to the largest received;
+     * borrowed. */
+    uint8_t *note;
     dl_queue out;
     dl_queue in;
     /* of the part that is being sent */
