@@ -28,6 +28,7 @@ typedef struct world {
     size_t count;                  /* of elements, for the case */
     size_t counts[DL_RANKS_LIMIT]; /* of an all_to_all; 0: `count` */
     dl_dtype dtype;
+    bool is_plain;        /* the arrays of a reduce_scatter are contiguous */
     atomic_bool is_ahead; /* of run_ahead() */
 } world;
 
@@ -136,7 +137,8 @@ next_op(world *all, int rank, dl_op_type type)
         dl_traffic_end((all)->handles[rank].traffic);          \
     } while (0)
 
-/* `data` has room for two elements per element where it is strided. */
+/* `data` has room for two elements per element where it is strided, and is NULL without
+ * elements, as that of torch's empty tensors is. */
 typedef struct array {
     dl_tensor tensor;
     int64_t shape[1];
@@ -151,7 +153,7 @@ array_init(array *self, size_t count, dl_dtype dtype, bool is_strided)
     self->shape[0] = (int64_t)count;
     self->strides[0] = (int64_t)(item_size * (is_strided ? 2 : 1));
     self->tensor = (dl_tensor){
-        .data = calloc(2 * count + 1, item_size),
+        .data = count > 0 ? calloc(2 * count, item_size) : NULL,
         .count = count,
         .item_size = item_size,
         .dtype = dtype,
@@ -385,27 +387,44 @@ test_scatter(world *all, int rank, int root)
     free_list(all, inputs);
 }
 
+/* Each rank has `counts[i]` elements for rank i. */
 static void
-test_reduce_scatter(world *all, int rank)
+reduce_scatter(world *all, int rank, const size_t *counts)
 {
     dl_op_context op = next_op(all, rank, DL_REDUCE_SCATTER_V);
     array inputs[DL_RANKS_LIMIT];
     dl_tensor tensors[DL_RANKS_LIMIT];
     array output;
 
-    make_list(all, inputs, tensors, rank);
     for (int i = 0; i < all->size; i++) {
+        array_init(&inputs[i], counts[i], all->dtype,
+                   (rank + i) % 3 == 0 && !all->is_plain);
         array_fill(&inputs[i], rank, i);
+        tensors[i] = inputs[i].tensor;
     }
-    array_init(&output, all->count + (size_t)rank, all->dtype, rank % 2);
+    array_init(&output, counts[rank], all->dtype, rank % 2 && !all->is_plain);
     dl_call args = {.op = DL_REDUCE_SCATTER,
                     .inputs = tensors,
                     .tensor = output.tensor,
                     .reduction = DL_SUM};
     RUN(all, rank, op, dl_hosts_reduce_scatter(&all->handles[rank], &op, &args));
     check_sums(all, &output, rank);
+    for (int i = 0; i < all->size; i++) {
+        check_values(&inputs[i], rank, i);
+    }
     array_fini(&output);
     free_list(all, inputs);
+}
+
+static void
+test_reduce_scatter(world *all, int rank)
+{
+    size_t counts[DL_RANKS_LIMIT];
+
+    for (int i = 0; i < all->size; i++) {
+        counts[i] = all->count + (size_t)i;
+    }
+    reduce_scatter(all, rank, counts);
 }
 
 /* Rank r has count + r + s elements for rank s. */
@@ -490,6 +509,80 @@ CHECK_CASE(three_hosts_of_one_rank)
 CHECK_CASE(two_hosts_of_two_ranks)
 {
     run_grid(two_pairs, 4);
+}
+
+/* Where all arrays are plain, the blocks are sent and folded as they are. */
+static void
+run_partly_empty(int rank, int size, void *context)
+{
+    size_t counts[DL_RANKS_LIMIT];
+
+    for (int first = 0; first < 2; first++) {
+        for (int i = 0; i < size; i++) {
+            counts[i] = i % 2 == first ? ((world *)context)->count : 0;
+        }
+        reduce_scatter(context, rank, counts);
+    }
+    test_all_reduce(context, rank);
+}
+
+CHECK_CASE(some_parts_of_a_reduce_scatter_are_empty)
+{
+    static const size_t counts[] = {0, 5, 100 * 1000};
+    static world all = {.dtype = DL_FLOAT32, .is_plain = true};
+
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        all.count = counts[i];
+        for (int size = 2; size <= 5; size++) {
+            world_run(eight_alone, size, run_partly_empty, &all);
+        }
+        world_run(two_pairs, 4, run_partly_empty, &all);
+    }
+}
+
+static void
+test_scan(world *all, int rank)
+{
+    dl_op_context op = next_op(all, rank, DL_SCAN);
+    dl_call args = {.op = DL_SCAN, .reduction = DL_SUM};
+    array data;
+
+    array_init(&data, all->count, all->dtype, false);
+    array_fill(&data, rank, 0);
+    args.tensor = data.tensor;
+    RUN(all, rank, op, dl_hosts_scan(&all->handles[rank], &op, &args));
+    for (size_t i = 0; i < all->count; i++) {
+        int sum = 0;
+        for (int source = 0; source <= rank; source++) {
+            sum += value_of(source, 0, i);
+        }
+        CHECK_EQUAL(array_get(&data, i), sum);
+    }
+    array_fini(&data);
+}
+
+/* In a large scan only leaders use their scratch memory. */
+static void
+run_scan_and_nothing(int rank, int size, void *context)
+{
+    static const size_t nothing[DL_RANKS_LIMIT];
+
+    (void)size;
+    test_scan(context, rank);
+    reduce_scatter(context, rank, nothing);
+    test_all_reduce(context, rank);
+    test_scan(context, rank);
+}
+
+CHECK_CASE(an_empty_reduce_scatter_follows_a_large_scan)
+{
+    static world all = {.count = 20 * 1000};
+
+    for (size_t i = 0; i < 2; i++) {
+        all.dtype = i == 0 ? DL_FLOAT32 : DL_INT64;
+        world_run(two_pairs, 4, run_scan_and_nothing, &all);
+        world_run(uneven, 6, run_scan_and_nothing, &all);
+    }
 }
 
 CHECK_CASE(hosts_whose_ranks_alternate)

@@ -32,7 +32,8 @@ typedef struct dl_leaders {
      * parts lay side by side. */
     uint8_t *const *parts;
     const size_t *ends;
-    uint8_t *target; /* of this host's part of a reduce_scatter */
+    bool scatters;   /* a reduce_scatter: hosts get their parts of the result only */
+    uint8_t *target; /* then: of this host's part; an empty one may be nowhere */
     dl_fold fold;
     int divisor; /* divides the folded result; 1: no division */
 } dl_leaders;

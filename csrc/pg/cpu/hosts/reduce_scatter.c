@@ -5,11 +5,13 @@
 
 /* A reduce_scatter; `row` has its blocks, contiguous, those of a host side by side, so that
  * what goes to another host is one message.  Where each rank is alone on its host, and its
- * blocks are sent and folded as they are, there is no row. */
+ * blocks are sent and folded as they are, there is no row.
+ * A row without elements may be NULL on some ranks. */
 typedef struct blocks {
     dl_hosts *hosts;
     const dl_call *call;
     dl_leaders_fn *run;
+    bool has_row;
     dl_tensor row;
 } blocks;
 
@@ -60,11 +62,11 @@ find_parts(const blocks *self)
     size_t end = 0;
 
     for (int host = 0; host < hosts->layout->host_count; host++) {
-        hosts->blocks[host] = self->row.data == NULL ? block_of(self, host, 0)->data
-                                                     : (uint8_t *)self->row.data + end;
+        hosts->blocks[host] = self->has_row ? (uint8_t *)self->row.data + end
+                                            : block_of(self, host, 0)->data;
         for (int i = 0; i < dl_layout_count(hosts->layout, host); i++) {
             const dl_tensor *input = block_of(self, host, i);
-            if (self->row.data != NULL) {
+            if (self->has_row) {
                 put_block(self, (uint8_t *)self->row.data + end, input);
             }
             end += input->count * self->row.item_size;
@@ -102,7 +104,8 @@ make_parts(blocks *self)
     self->run = chosen.run;
     self->row = *inputs;
     self->row.data = NULL;
-    if (chosen.is_widened || !are_plain(self)) {
+    self->has_row = chosen.is_widened || !are_plain(self);
+    if (self->has_row) {
         DL_TRY(make_row(self, count, chosen.is_widened));
     }
     find_parts(self);
@@ -169,11 +172,12 @@ dl_hosts_reduce_scatter(dl_hosts *hosts, const dl_op_context *op, const dl_call 
     dl_leaders between = dl_reduction_leaders(hosts, &within, -1);
     between.parts = hosts->blocks;
     between.ends = hosts->ends;
-    between.target = all.row.data == NULL ? call->tensor.data : hosts->blocks[host];
+    between.scatters = true;
+    between.target = all.has_row ? hosts->blocks[host] : call->tensor.data;
     if (dl_layout_leads(hosts->layout)) {
         DL_TRY(all.run(&between));
     }
-    if (all.row.data == NULL) {
+    if (!all.has_row) {
         return DL_OK;
     }
     return all.row.dtype == call->tensor.dtype

@@ -89,7 +89,7 @@ queue_gather(const rounds *all, uint64_t round, uint32_t *stage)
     const dl_layout *layout = hosts->layout;
     dl_bytes own = piece_of(all, round, layout->host);
 
-    for (int host = 0; base->target == NULL && host < layout->host_count; host++) {
+    for (int host = 0; !base->scatters && host < layout->host_count; host++) {
         dl_bytes theirs = piece_of(all, round, host);
         int leader = dl_layout_leader(layout, host);
         if (host == layout->host) {
@@ -117,18 +117,21 @@ fold_round(const rounds *all, uint64_t round)
     int host = base->hosts->layout->host;
     dl_bytes own = piece_of(all, round, host);
     uint8_t *slots = slots_of(all, round);
-    uint8_t *target = base->target == NULL ? (uint8_t *)(uintptr_t)own.data
-                                           : base->target + round * all->piece;
+    uint8_t *target = (uint8_t *)(uintptr_t)own.data;
     uint8_t *spare = slots + (size_t)host * all->piece;
     bool is_late = host > 1;
     dl_fold_sources sources = {
         .first = slots, .stride = all->piece, .own_rank = host, .own = own.data};
 
-    if (own.size > 0) {
-        dl_fold_run(&base->fold, &sources, own.size, is_late ? spare : target,
-                    is_late ? target : NULL);
-        dl_leaders_divide(base, target, own.size, base->divisor);
+    if (own.size == 0) {
+        return;
     }
+    if (base->scatters) {
+        target = base->target + round * all->piece;
+    }
+    dl_fold_run(&base->fold, &sources, own.size, is_late ? spare : target,
+                is_late ? target : NULL);
+    dl_leaders_divide(base, target, own.size, base->divisor);
 }
 
 static dl_status
