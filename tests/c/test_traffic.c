@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/tcp/traffic.h"
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -674,6 +676,74 @@ CHECK_CASE(an_abort_between_operations_is_reported)
 
     traffics_init(&all, 2);
     dl_run_ranks(2, abort_rank_1, &all);
+    traffics_fini(&all);
+}
+
+typedef ssize_t (*recvmsg_fn)(int, struct msghdr *, int);
+
+/* A rank whose data comes a little at a time, though never late, and whose operation is
+ * ended when some has come; NULL: none. */
+static dl_traffic *trickled;
+static int trickles;
+
+ssize_t
+recvmsg(int fd, struct msghdr *message, int flags)
+{
+    const dl_error cause = {DL_CANCELLED, "stop it"};
+    struct iovec part = message->msg_iov[0];
+    struct msghdr less = {.msg_iov = &part, .msg_iovlen = 1};
+    recvmsg_fn real;
+
+    *(void **)&real = dlsym(RTLD_NEXT, "recvmsg");
+    if (trickled == NULL) {
+        return real(fd, message, flags);
+    }
+    trickles++;
+    if (trickles == 5) {
+        dl_traffic_abort(trickled, &cause, &cause);
+    }
+    if (trickles % 2 == 0) {
+        errno = EAGAIN;
+        return -1;
+    }
+    part.iov_len = dl_min_size(part.iov_len, 100);
+    return real(fd, &less, flags);
+}
+
+static void
+exchange_once(int rank, int size, void *context)
+{
+    (void)size;
+    exchange(context, rank, 1, 1);
+}
+
+CHECK_CASE(an_abort_ends_a_wait_in_which_data_comes)
+{
+    static uint8_t sent[DL_HEAD_SIZE + 20000];
+    static uint8_t got[20000];
+    dl_head head = {.kind = DL_HEAD_DATA,
+                    .id = 2,
+                    .tag = DL_BROADCAST,
+                    .size = sizeof got,
+                    .length = sizeof got};
+    test_traffics all;
+    dl_op_context op = test_op(2, DL_BROADCAST, PATIENCE);
+
+    traffics_init(&all, 2);
+    dl_run_ranks(2, exchange_once, &all);
+    dl_traffic *traffic = &all.traffics[0];
+    dl_head_put(sent, &head);
+    CHECK_EQUAL(send(all.traffics[1].routes[0]->link.links[0].transport.fd, sent,
+                     sizeof sent, 0),
+                sizeof sent);
+    dl_traffic_begin(traffic, &op);
+    CHECK_OK(dl_traffic_receive(traffic, 1, got, sizeof got));
+    trickled = traffic;
+    CHECK_STATUS(dl_traffic_wait(traffic, dl_traffic_next(traffic)), DL_CANCELLED);
+    CHECK_CONTAINS(dl_last_error()->text, "stop it");
+    CHECK(trickles < 10);
+    trickled = NULL;
+    dl_traffic_end(traffic);
     traffics_fini(&all);
 }
 

@@ -654,6 +654,7 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
             return DL_OK;
         }
         if (has_moved) {
+            DL_TRY(check_end(traffic));
             /* A slow operation is not stuck. */
             dl_blocked_end();
             until = 0;
