@@ -69,6 +69,14 @@ dl_paired_window(dl_backend *backend, const dl_window_options *options,
 }
 
 dl_status
+dl_paired_verify_calls(dl_backend *backend, dl_deadline deadline)
+{
+    dl_backend *cpu = cpu_of(backend);
+
+    return cpu->ops->verify_calls(cpu, deadline);
+}
+
+dl_status
 dl_paired_finish(dl_backend *backend, dl_deadline deadline)
 {
     dl_backend *cpu = cpu_of(backend);

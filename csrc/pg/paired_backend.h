@@ -41,7 +41,8 @@ dl_status dl_paired_refuse(const dl_paired_backend *self);
 #define DL_PAIRED_ENTRIES                                                             \
     .post = dl_paired_post, .post_all = dl_paired_post_all, .watch = dl_paired_watch, \
     .lost = dl_paired_lost, .has_ended = dl_paired_has_ended,                         \
-    .share = dl_paired_share, .window = dl_paired_window, .finish = dl_paired_finish, \
+    .share = dl_paired_share, .window = dl_paired_window,                             \
+    .verify_calls = dl_paired_verify_calls, .finish = dl_paired_finish,               \
     .abort = dl_paired_abort, .leave = dl_paired_leave
 
 dl_status dl_paired_post(dl_backend *, const dl_call *, dl_deadline, dl_work **);
@@ -52,6 +53,7 @@ dl_status dl_paired_lost(dl_backend *, int rank);
 bool dl_paired_has_ended(dl_backend *, int rank);
 dl_status dl_paired_share(dl_backend *, size_t size, dl_region **);
 dl_status dl_paired_window(dl_backend *, const dl_window_options *, dl_window_part **);
+dl_status dl_paired_verify_calls(dl_backend *, dl_deadline);
 dl_status dl_paired_finish(dl_backend *, dl_deadline);
 void dl_paired_abort(dl_backend *, const dl_error *cause);
 void dl_paired_leave(dl_backend *);

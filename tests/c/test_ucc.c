@@ -116,6 +116,34 @@ CHECK_CASE(messages_go_beside_and_calls_are_compared)
     run_ranks(3, differ);
 }
 
+/* Rank 0 sends its scatter, and rank 1 its gather, without waiting for the other. */
+static void
+go_ahead_and_verify(int rank, int size, void *context)
+{
+    dl_group *group = join_ucc_group("ahead", rank, size, GROUP_PATIENCE);
+    int64_t data[3] = {0};
+    dl_tensor blocks[2] = {tensor_of(&data[1], 1, DL_INT64),
+                           tensor_of(&data[2], 1, DL_INT64)};
+    dl_call call = {.op = DL_GATHER, .tensor = tensor_of(data, 1, DL_INT64)};
+
+    (void)context;
+    if (rank == 0) {
+        call.op = DL_SCATTER;
+        call.inputs = blocks;
+    }
+    dl_status status = dl_group_run(group, &call, soon());
+    status = status == DL_OK ? dl_group_verify_calls(group, soon()) : status;
+    CHECK_STATUS(status, DL_MISMATCH);
+    CHECK_CONTAINS(dl_last_error()->text, "scatter");
+    CHECK_CONTAINS(dl_last_error()->text, "gather");
+    end_group(group);
+}
+
+CHECK_CASE(calls_of_ranks_that_went_ahead_are_compared_at_the_end)
+{
+    run_ranks(2, go_ahead_and_verify);
+}
+
 CHECK_CASE(the_table_of_reductions)
 {
     dl_ucc_reduction found;

@@ -49,14 +49,6 @@ is_proved(dl_backend *backend, int rank)
     return cpu->ops->is_proved(cpu, rank);
 }
 
-static dl_status
-verify_calls(dl_backend *backend, dl_deadline deadline)
-{
-    dl_backend *cpu = dl_mpi_self(backend)->pair.cpu;
-
-    return cpu->ops->verify_calls(cpu, deadline);
-}
-
 /* reduce and reduce_scatter are missing: the non-blocking ones of the MPIs that were
  * measured take longer than the CPU backend's, and up to three times as long as their
  * blocking ones. */
@@ -119,7 +111,6 @@ static const dl_backend_ops mpi_ops = {
     .collectives = DL_PAIRED_COLLECTIVES(run_collective),
     DL_PAIRED_ENTRIES,
     .is_proved = is_proved,
-    .verify_calls = verify_calls,
     .free = free_backend,
 };
 

@@ -83,6 +83,7 @@ static const dl_backend_ops ucc_ops = {
     .name = "ucc",
     .collectives = DL_PAIRED_COLLECTIVES(dl_ucc_collective),
     DL_PAIRED_ENTRIES,
+    /* No .is_proved: objects take UCC's connections, where no rank proves the token. */
     .free = free_backend,
 };
 
