@@ -144,6 +144,28 @@ CHECK_CASE(calls_of_ranks_that_went_ahead_are_compared_at_the_end)
     run_ranks(2, go_ahead_and_verify);
 }
 
+static void
+lack_memory(int rank, int size, void *context)
+{
+    dl_group *group = join_ucc_group("one", rank, size, GROUP_PATIENCE);
+    double number = 1;
+    dl_call call = {.op = DL_EXSCAN,
+                    .tensor = tensor_of(&number, 1, DL_FLOAT64),
+                    .reduction = DL_PREMUL_SUM,
+                    .factor = 2};
+
+    (void)context;
+    dl_check_fail_allocation_at(1);
+    CHECK_STATUS(dl_group_run(group, &call, soon()), DL_NO_MEMORY);
+    CHECK(dl_check_allocation_failed());
+    end_group(group);
+}
+
+CHECK_CASE(a_group_of_one_rank_survives_that_memory_is_short)
+{
+    run_ranks(1, lack_memory);
+}
+
 CHECK_CASE(the_table_of_reductions)
 {
     dl_ucc_reduction found;

@@ -69,12 +69,13 @@ publish_failure(dl_ucc_backend *self, const dl_op_context *op)
 }
 
 /* Notes a lost rank and publishes a failure: a rank of another host may already know
- * enough to continue, and learns of the failure from the store. */
+ * enough to continue, and learns of the failure from the store, which a group of one rank
+ * does not have. */
 static dl_status
 end_cpu_part(dl_ucc_backend *self, const dl_op_context *op, dl_status status)
 {
     note_loss(self, status);
-    if (status != DL_OK) {
+    if (status != DL_OK && self->size > 1) {
         publish_failure(self, op);
     }
     return status;
