@@ -212,11 +212,22 @@ def test_who_cannot_make_the_group_tells_the_others(where, is_new, is_shared, is
 
 @no_real
 def test_a_rank_that_cannot_begin_an_operation_tells_those_that_have():
-    first, second = run_ranks(ucc_ranks.unsupported, 2, env=library())
+    first, second = run_ranks(ucc_ranks.unsupported, 2, env=library(), is_alike=False)
     assert "Operation is not supported in UCC" in second["said"]
     assert "all_reduce #2 cannot end in group 0" in first["said"]
     assert re.search("rank 1 .* gave up .* not supported in UCC", first["said"])
     assert first["took"] < SOON
+
+
+@no_real
+def test_an_operation_that_no_rank_can_begin_breaks_the_group():
+    found = run_ranks(ucc_ranks.unsupported, 2, env=library(), is_alike=True)
+    for said in found:
+        assert "all_reduce" in said["said"], found
+        assert "Operation is not supported in UCC" in said["said"], found
+        assert said["then"].startswith("DistBackendError: group 0 is broken: "), found
+        assert "Operation is not supported in UCC" in said["then"], found
+        assert said["took"] < SOON
 
 
 @no_real

@@ -388,7 +388,8 @@ post_collective(dl_ucc_backend *self, const char *name, dl_ucc_args *args,
 
     int status = ucc->collective_init(args, request, self->team);
     if (status == DL_UCC_NOT_SUPPORTED || status == DL_UCC_NOT_IMPLEMENTED) {
-        return dl_fail(DL_UNSUPPORTED,
+        /* Not DL_UNSUPPORTED, as the other ranks may not fail alike. */
+        return dl_fail(DL_BACKEND,
                        "%s: %s in UCC %u.%u with the transports available here "
                        "(UCC_CLS, UCC_TLS)",
                        name, ucc->status_text(status), ucc->major, ucc->minor);
