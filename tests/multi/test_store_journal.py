@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from store_kinds import master
@@ -311,6 +311,17 @@ class Client:
             raise self.error
 
 
+def await_progress(clients: Sequence[Client]) -> None:
+    """Waits until each has done something more."""
+    before = [len(client.done) for client in clients]
+    end = time.monotonic() + TIMEOUT
+    while time.monotonic() < end and not all(
+        client.error or len(client.done) > done
+        for client, done in zip(clients, before, strict=True)
+    ):
+        time.sleep(0.001)
+
+
 def kill_servers(count: int, kind: str, sync: str, folder: str, seed: int = 1) -> str:
     """Kills as many servers and checks what is left; returns what has been done."""
     servers = Servers(os.path.join(folder, "journal"), kind, sync)
@@ -326,10 +337,13 @@ def kill_servers(count: int, kind: str, sync: str, folder: str, seed: int = 1) -
         servers.port, lambda s, n: popped.append(s.queue_pop("queue", block=False))
     )
     try:
-        for _ in range(count):
-            time.sleep(moments.random() * 0.03)
-            servers.restart()
         clients = (sets, adds, appends, bigs, pushes, pops)
+        for number in range(count):
+            time.sleep(moments.random() * 0.03)
+            # A client gives up a call for which several servers in turn have ended.
+            if number % 2:
+                await_progress(clients[:-1])
+            servers.restart()
         for client in clients:
             client.end()
         for _ in range(2):
