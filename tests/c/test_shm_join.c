@@ -5,6 +5,7 @@
 #include "base/thread.h"
 #include "net/socket.h"
 #include "fakes/other_ranks.h"
+#include "pg/cpu/join_fault.h"
 #include "pg/cpu/shm/board.h"
 #include "pg/cpu/shm/join.h"
 #include "pg/cpu/shm/join_message.h"
@@ -173,6 +174,75 @@ CHECK_CASE(a_leader_that_ended_is_named)
     dl_store_unref(store);
 }
 
+static void
+fail_ended(const dl_endpoint *endpoint, int rank)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    dl_endpoint_describe(endpoint, rank, peer);
+    (void)dl_fail(DL_PEER_LOST, "%s was killed", peer);
+}
+
+/* Rank 1 comes after rank 0 has left that it waits for it; at the end that is deleted. */
+static void
+with_a_slow_member(int rank, int size, void *unused)
+{
+    const dl_bytes late = DL_LITERAL("cpu/0/late");
+    bool exists = true;
+    joiner self;
+
+    (void)unused;
+    open_endpoint(&self, rank, size);
+    if (rank == 1) {
+        CHECK_OK(dl_store_wait(store, &late, 1, dl_deadline_after(10 * DL_SECOND)));
+    }
+    CHECK_OK(join(&self, 4 * DL_SECOND));
+    await_all(size);
+    CHECK_OK(dl_store_check(store, &late, 1, &exists, dl_deadline_after(0)));
+    CHECK(!exists);
+    end(&self);
+}
+
+CHECK_CASE(what_a_rank_has_left_while_it_waited_is_deleted)
+{
+    on_a_store(2, with_a_slow_member);
+}
+
+/* A rank leaves in the middle of its time whom it waits for, and then goes on. */
+CHECK_CASE(a_rank_that_is_killed_after_it_has_waited_has_not_timed_out)
+{
+    const dl_deadline deadline = dl_deadline_after(2 * DL_SECOND);
+    int64_t left = 0;
+    joiner self;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    open_endpoint(&self, 0, 1);
+    (void)dl_fail(DL_TIMEOUT, "timed out after 2000ms: waiting for rank 1 (pid 5)");
+    CHECK_OK(dl_sleep_until(dl_join_fault_next(deadline, left)));
+    dl_join_fault_note(store, 0, deadline, &left);
+    CHECK(left > 0);
+    fail_ended(&self.endpoint, 0);
+    CHECK_OK(dl_join_fault_check_lost(store));
+    CHECK_CONTAINS(dl_last_error()->text, " was killed");
+    /* For a rank that waits for it, that is how it waits. */
+    char peer[DL_PEER_TEXT_SIZE];
+    dl_endpoint_describe(&self.endpoint, 0, peer);
+    (void)dl_fail(DL_TIMEOUT, "timed out after 2000ms: waiting for %s", peer);
+    CHECK_STATUS(dl_join_fault_check_late(store), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 0 (pid ");
+    CHECK_CONTAINS(
+        dl_last_error()->text,
+        " has not joined yet, with a timeout of 2000ms: waiting for rank 1 ");
+    /* Once it has timed out, that is why it ends. */
+    (void)dl_fail(DL_TIMEOUT, "timed out after 2000ms: waiting for rank 1 (pid 5)");
+    dl_join_fault_publish(store, 0);
+    fail_ended(&self.endpoint, 0);
+    CHECK_STATUS(dl_join_fault_check_lost(store), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "could not join: timed out after 2000ms");
+    end(&self);
+    dl_store_unref(store);
+}
+
 /* Rank 1 opens its endpoint and then ends, or keeps silent until the others are done. */
 static void
 with_a_silent_member(int rank, int size, void *context)
@@ -254,9 +324,17 @@ CHECK_CASE(a_silent_leader_is_a_timeout)
     publish_silent(1);
     open_endpoint(&leader, 0, 2);
     open_endpoint(&self, 1, 2);
+    /* Another program may call, too. */
+    char socket[DL_LOCAL_NAME_SIZE];
+    const dl_parcel call = {.bytes = {.data = (uint8_t *)"call", .size = 4}};
+    int fd;
+    dl_contacts_socket(&self.endpoint.contacts, 1, socket);
+    CHECK_OK(dl_local_call(socket, self.endpoint.token, &call,
+                           dl_deadline_after(DL_SECOND), &fd));
     CHECK_STATUS(join(&self, 60 * DL_MILLISECOND), DL_TIMEOUT);
     CHECK_CONTAINS(dl_last_error()->text,
                    "timed out after 60ms: waiting for rank 0 (pid ");
+    close(fd);
     end(&self);
     end(&leader);
     dl_store_unref(store);

@@ -307,6 +307,18 @@ def test_the_last_one_may_come_while_a_rank_gives_up(size):
     assert store.get("default_pg/1/arrived") == str(-(-size // 62)).encode()
 
 
+def test_the_last_one_that_is_killed_as_it_comes_is_not_awaited_for_ever():
+    """It has counted itself, and does not set the key."""
+    store = dist.HashStore()
+    checked = check_in.CheckIn(check_in.Attempt(store, 0, 2))
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(checked.meet, "0", timedelta(seconds=1))
+        wait_until(lambda: checked._arrivals.absent() == [1])
+        checked._keys.add("arrived/0", 2)
+        with pytest.raises(dist.DistStoreError, match="all_are_here"):
+            waits.result(SOON)
+
+
 def test_a_rank_that_comes_late_is_waited_for():
     assert run_ranks(check_in_ranks.come_late, 2) == [0, 1]
 

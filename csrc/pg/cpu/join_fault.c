@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/join_fault.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,9 @@
 /* A rank that waits for several asks for faults after half a second, and after pauses that
  * double up to this one. */
 #define LAST_SLICE (8 * DL_SECOND)
+
+/* Follows the name of a rank that has left whom it waits for, and still waits. */
+#define NOTE_MARK " has not joined yet"
 
 /* The last of what a rank leaves before its deadline. */
 #define LEAST_NOTE (50 * DL_MILLISECOND)
@@ -50,6 +54,16 @@ dl_join_fault_put(dl_store *store, dl_bytes key)
     (void)dl_rethrow(&error);
 }
 
+static void
+describe_own(int rank, char text[DL_PEER_TEXT_SIZE])
+{
+    char host[DL_HOST_NAME_SIZE];
+    dl_peer self;
+
+    dl_peer_own(&self, host);
+    dl_peer_describe(&self, rank, text);
+}
+
 /* The record of a rank that has timed out stays, because others are about to list those
  * that have none. */
 static void
@@ -60,12 +74,9 @@ store_fault(dl_store *store, int rank)
     char key[DL_ENDPOINT_KEY_SIZE];
     char late[DL_RANK_KEY_SIZE];
     char self_text[DL_PEER_TEXT_SIZE];
-    char host[DL_HOST_NAME_SIZE];
-    dl_peer self;
     char text[DL_ERROR_TEXT_SIZE];
 
-    dl_peer_own(&self, host);
-    dl_peer_describe(&self, rank, self_text);
+    describe_own(rank, self_text);
     snprintf(text, sizeof text, "%s could not join: %.1800s", self_text,
              error.status == DL_INTERRUPTED ? "it was interrupted" : error.text);
     if (error.status == DL_TIMEOUT) {
@@ -100,6 +111,25 @@ dl_join_fault_next(dl_deadline deadline, int64_t left)
     return deadline;
 }
 
+/* Leaves whom the thread's last error says that this rank waits for. */
+static void
+store_note(dl_store *store, int rank, dl_deadline deadline)
+{
+    dl_error error = *dl_last_error();
+    const char *awaited = strstr(error.text, "waiting for ");
+    char key[DL_RANK_KEY_SIZE];
+    char self_text[DL_PEER_TEXT_SIZE];
+    char text[DL_ERROR_TEXT_SIZE];
+
+    describe_own(rank, self_text);
+    snprintf(text, sizeof text,
+             "%s" NOTE_MARK ", with a timeout of %" PRId64 "ms: %.1800s", self_text,
+             deadline.limit / DL_MILLISECOND, awaited == NULL ? error.text : awaited);
+    (void)dl_store_set(store, late_key(rank, key), dl_bytes_of(text),
+                       dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
+    (void)dl_rethrow(&error);
+}
+
 void
 dl_join_fault_note(dl_store *store, int rank, dl_deadline deadline, int64_t *left)
 {
@@ -107,8 +137,20 @@ dl_join_fault_note(dl_store *store, int rank, dl_deadline deadline, int64_t *lef
 
     if (deadline.limit >= 0 && next.at < deadline.at && dl_deadline_passed(next)) {
         *left = (deadline.at - next.at) / 2;
-        store_fault(store, rank);
+        store_note(store, rank, deadline);
     }
+}
+
+void
+dl_join_fault_clear(dl_store *store, int rank)
+{
+    dl_error error = *dl_last_error();
+    char key[DL_RANK_KEY_SIZE];
+    bool existed;
+
+    (void)dl_store_delete_key(store, late_key(rank, key), &existed,
+                              dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
+    (void)dl_rethrow(&error);
 }
 
 void
@@ -210,13 +252,29 @@ check_timeout(dl_store *store, const char *lost, dl_deadline deadline)
                : dl_fail(DL_PEER_LOST, "%s", text);
 }
 
+/* Returns whether a rank left this while it waited, and not at its end. */
+static bool
+is_note(const char *text)
+{
+    const char *name = text + strcspn(text, ")");
+
+    return strncmp(name, ")" NOTE_MARK, sizeof ")" NOTE_MARK - 1) == 0;
+}
+
 dl_status
 dl_join_fault_check_lost(dl_store *store)
 {
     DL_TRY(dl_join_fault_check(store));
     dl_error error = *dl_last_error();
+    dl_status status =
+        check_timeout(store, strstr(error.text, "rank "), dl_deadline_after(0));
 
-    return check_timeout(store, strstr(error.text, "rank "), dl_deadline_after(0));
+    if (status != DL_OK && is_note(dl_last_error()->text)) {
+        /* The rank went on after that, and has ended for another reason. */
+        (void)dl_rethrow(&error);
+        return DL_OK;
+    }
+    return status;
 }
 
 /* What ranks have left before their deadlines may be outdated, so they may wait for each

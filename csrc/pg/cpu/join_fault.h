@@ -46,14 +46,18 @@ dl_status dl_join_fault_check_lost(dl_store *store);
  * and fails with the last.  Keeps the error if there is none. */
 dl_status dl_join_fault_check_late(dl_store *store);
 
-/* A rank that waits for another one for half of its time leaves that in the store, as when
- * it has timed out, and again after three quarters, and so on: the deadlines of ranks differ
+/* A rank that waits for another one for half of its time leaves that in the store, as one
+ * that has not joined yet, and again after three quarters, and so on: the deadlines of ranks differ
  * by as much as their starts, and the first one that times out finds by this for whom all
  * wait.  Returns when it is to do so next, for its deadline and `*left`, 0 at first; the
  * deadline if that is near.  dl_join_fault_note() stores the thread's last error, if it is
  * time; best effort; keeps the error. */
 dl_deadline dl_join_fault_next(dl_deadline deadline, int64_t left);
 void dl_join_fault_note(dl_store *store, int rank, dl_deadline deadline, int64_t *left);
+
+/* Deletes what dl_join_fault_note() has left, once this rank has joined: a later join over
+ * the same keys would read it.  Best effort; keeps the error. */
+void dl_join_fault_clear(dl_store *store, int rank);
 
 /* Ends the waits for `key`, which another rank will not publish, with the thread's last
  * error.  Best effort; keeps the error. */

@@ -179,6 +179,8 @@ class CheckIn:
             waited = time.monotonic() - begin
             if waited >= limit:
                 self._fail_absent(label, timeout)
+                # The last one is about to set the key, unless it has been killed.
+                self._keys.wait([ALL_ARE_HERE], timedelta(seconds=LINGER))
                 break
             self._fail_if_taken()
             pause = min(LONGEST, limit - waited)

@@ -433,14 +433,18 @@ take_invite(const dl_join *join, int *fd)
     int table = -1;
 
     *fd = endpoint->invited;
-    if (*fd >= 0) {
-        return DL_OK;
+    /* Others may call, too. */
+    while (*fd < 0) {
+        DL_TRY(await_leader(join, endpoint->listener));
+        dl_status status =
+            dl_invite_await(endpoint, join->options->group_name, own_name(endpoint),
+                            dl_deadline_after(0), fd, &table);
+        dl_socket_close(table);
+        if (status != DL_OK && status != DL_TIMEOUT) {
+            return status;
+        }
     }
-    DL_TRY(await_leader(join, endpoint->listener));
-    dl_status status = dl_invite_await(endpoint, join->options->group_name,
-                                       own_name(endpoint), join->deadline, fd, &table);
-    dl_socket_close(table);
-    return status;
+    return DL_OK;
 }
 
 /* If the leader has closed its end meanwhile, its refusal can still be read. */
@@ -612,6 +616,10 @@ dl_join_run(const dl_join *join, dl_membership *membership)
     *membership = (dl_membership){0};
     dl_status status = join->endpoint->rank == 0 ? run_leader(join, membership)
                                                  : run_member(join, membership);
+    bool has_note = join->endpoint->note != 0 || all_ranks(join)->note != 0;
+    if (has_note && status == DL_OK) {
+        dl_join_fault_clear(join->options->store, own_name(join->endpoint));
+    }
     if (status != DL_OK) {
         dl_membership_fini(membership);
     }
