@@ -201,8 +201,8 @@ MUTANTS = {
     ),
     "the wait for records has no end": Mutant(
         "pg/cpu/join_fault.c",
-        "dl_rank_keys_get(keys, store, NULL, deadline)",
-        "dl_rank_keys_get(keys, store, NULL, dl_deadline_after(-1))",
+        "if (status != DL_TIMEOUT || dl_deadline_passed(deadline)) {",
+        "if (status != DL_TIMEOUT) {",
         "join",
     ),
     "leaders do not compare their records": Mutant(

@@ -24,10 +24,12 @@ record_key(const void *context, int index, char text[DL_RANK_KEY_SIZE])
     return dl_endpoint_key(ranks == NULL ? index : ranks[index], text);
 }
 
-/* Lists the ranks that have not come; none, if the store does not answer. */
+/* Lists the ranks that have not come; none, if the store does not answer.  Keeps the
+ * thread's last error. */
 static dl_rank_list
 list_absent(const dl_endpoint *endpoint, dl_store *store)
 {
+    dl_error error = *dl_last_error();
     dl_rank_keys keys;
     dl_rank_list absent = {.count = 0};
 
@@ -37,25 +39,23 @@ list_absent(const dl_endpoint *endpoint, dl_store *store)
         }
         dl_rank_keys_fini(&keys);
     }
+    (void)dl_rethrow(&error);
     return absent;
 }
 
 /* Names the ranks that have not come.  If all have come meanwhile, keeps the store's
  * error. */
 static dl_status
-fail_not_joined(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+fail_not_joined(const dl_rank_list *absent, dl_deadline deadline)
 {
-    dl_error error = *dl_last_error();
-    dl_rank_list absent = list_absent(endpoint, store);
-
-    if (absent.count == 0) {
-        return dl_rethrow(&error);
+    if (absent->count == 0) {
+        return dl_last_error()->status;
     }
     return dl_fail(DL_TIMEOUT,
                    "timed out after %" PRId64
                    "ms: waiting for rank%s %s, which %s not joined",
-                   deadline.limit / DL_MILLISECOND, absent.count > 1 ? "s" : "",
-                   absent.text, absent.count > 1 ? "have" : "has");
+                   deadline.limit / DL_MILLISECOND, absent->count > 1 ? "s" : "",
+                   absent->text, absent->count > 1 ? "have" : "has");
 }
 
 static dl_status
@@ -108,8 +108,10 @@ read_records(dl_endpoint *endpoint, dl_store *store, const int *ranks, int count
 
     if (status == DL_OK) {
         status = dl_join_fault_await(&keys, store, records, deadline, NULL, NULL);
-        status =
-            status == DL_TIMEOUT ? fail_not_joined(endpoint, store, deadline) : status;
+    }
+    if (status == DL_TIMEOUT) {
+        dl_rank_list absent = list_absent(endpoint, store);
+        status = fail_not_joined(&absent, deadline);
     }
     for (int i = 0; status == DL_OK && i < count; i++) {
         status = unseal_record(endpoint, ranks[i], &records[i], kept);
@@ -258,8 +260,9 @@ fail_late(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     dl_status status;
 
     (void)dl_rethrow(&error);
-    if (late < 0 || list_absent(endpoint, store).count > 0) {
-        status = fail_not_joined(endpoint, store, deadline);
+    dl_rank_list absent = list_absent(endpoint, store);
+    if (late < 0 || absent.count > 0) {
+        status = fail_not_joined(&absent, deadline);
         dl_join_fault_publish(store, endpoint->rank);
         DL_TRY(dl_join_fault_check_late(store));
         return status;

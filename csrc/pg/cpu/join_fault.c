@@ -235,9 +235,10 @@ check_timeout(dl_store *store, const char *lost, dl_deadline deadline)
     dl_error error = *dl_last_error();
     char key[DL_RANK_KEY_SIZE];
     char text[DL_ERROR_TEXT_SIZE];
-    int rank;
+    int rank, pid;
 
-    if (lost == NULL || sscanf(lost, "rank %d", &rank) != 1) {
+    /* One that has not joined has no process yet, and has left nothing. */
+    if (lost == NULL || sscanf(lost, "rank %d (pid %d", &rank, &pid) != 2) {
         return DL_OK;
     }
     dl_bytes late = late_key(rank, key);
