@@ -403,6 +403,7 @@ sim_stage_store(uint64_t kept)
     watch_server(NULL);
     sim_run(have_clients_ended, RUN_LIMIT);
     server.must_stop = true;
+    server.process->kill_at_call = 0; /* nobody would start the next one */
     if (server.is_serving && server.process->is_alive) {
         sim_run(has_server_stopped, RUN_LIMIT);
     }
