@@ -381,7 +381,7 @@ sim_file_copy(const sim_descriptor *descriptor, void *bytes, size_t size)
 void
 sim_disk_kill(sim_process *process)
 {
-    for (int fd = SIM_FD_FIRST; fd < SIM_FD_FIRST + SIM_FD_COUNT; fd++) {
+    for (int fd = SIM_FD_FIRST; fd < sim_descriptor_end(); fd++) {
         sim_descriptor *one = sim_descriptor_at(fd);
         if (one->kind == SIM_FILE && one->process == process) {
             sim_descriptor_close(one);

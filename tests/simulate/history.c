@@ -33,6 +33,7 @@ static int64_t lost_at = SIM_FOREVER;
 static sim_operation *own[PER_KEY];
 static int own_count;
 static uint64_t visited[VISITED];
+static uint32_t visited_at[VISITED / 2]; /* the places that are not 0 */
 static uint32_t visited_count;
 static survivor survivors[SURVIVORS];
 static int survivor_count;
@@ -159,7 +160,7 @@ visit(uint64_t taken, const state *at)
         return false;
     }
     visited[place] = mark;
-    visited_count++;
+    visited_at[visited_count++] = place;
     return true;
 }
 
@@ -224,8 +225,9 @@ search(uint64_t taken, const state *at, int64_t before, bool is_noting)
 static void
 begin_search(void)
 {
-    memset(visited, 0, sizeof visited);
-    visited_count = 0;
+    while (visited_count > 0) {
+        visited[visited_at[--visited_count]] = 0;
+    }
 }
 
 /* What ended before the crash is explained without it.  Then the operations that it

@@ -48,6 +48,12 @@ sim_descriptor_at(int fd)
 }
 
 int
+sim_descriptor_end(void)
+{
+    return SIM_FD_FIRST + used;
+}
+
+int
 sim_descriptor_open(sim_kind kind, sim_descriptor **opened)
 {
     if (!sim_descriptor_take()) {

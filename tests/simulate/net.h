@@ -93,6 +93,8 @@ typedef struct sim_descriptor {
 sim_descriptor *sim_descriptor_of(int fd);
 /* The same for a number that is known to be open, in the scheduler as well. */
 sim_descriptor *sim_descriptor_at(int fd);
+/* One more than the largest number that was ever used. */
+int sim_descriptor_end(void);
 /* Returns the lowest free number, or -1 with EMFILE. */
 int sim_descriptor_open(sim_kind kind, sim_descriptor **opened);
 int sim_descriptor_count(const sim_process *process, bool are_files);

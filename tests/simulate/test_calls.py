@@ -55,7 +55,6 @@ REAL = {
     "pthread_rwlock_wrlock": "of UCC, which is not loaded",
     "pthread_setname_np": "of NCCL, which is not loaded",
     "pthread_setspecific": "follows pthread_key_create()",
-    "pthread_sigmask": "runs have no signals",
     "sigaction": "of MPI, which is not loaded",
     "sigfillset": "runs have no signals",
     "sysconf": "a limit of memory that no run reaches",

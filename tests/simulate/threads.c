@@ -4,6 +4,7 @@
  * memory: the number of the thread that holds it, or how often it was signalled. */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
@@ -13,6 +14,7 @@
 
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
                           void *(*run)(void *), void *argument);
+int __wrap_pthread_sigmask(int how, const sigset_t *set, sigset_t *old);
 int __wrap_pthread_join(pthread_t thread, void **result);
 int __wrap_pthread_detach(pthread_t thread);
 pthread_t __wrap_pthread_self(void);
@@ -41,6 +43,15 @@ __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
     sim_call("pthread_create");
     *thread = (pthread_t)sim_task_start(sim_process_current(), run, argument);
     return 0;
+}
+
+/* Runs have no signals but that of image.c, which no thread may block. */
+int
+__wrap_pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
+{
+    (void)how;
+    (void)set;
+    return old == NULL ? 0 : sigemptyset(old);
 }
 
 int
