@@ -41,6 +41,17 @@ words_of(shared *all, int size)
     return (dl_words){&all->lines[0].word, sizeof(line), size};
 }
 
+static uint32_t
+sleepers_of(shared *all)
+{
+    uint32_t count = 0;
+
+    for (int i = 0; i < DL_BELL_COUNTS; i++) {
+        count += atomic_load(&all->bell.sleepers_for_all[i]);
+    }
+    return count;
+}
+
 /* All meet again and again; what was written before a meeting is seen after it. */
 static void
 meet_all(int rank, int size, void *context)
@@ -68,7 +79,7 @@ CHECK_CASE(sleepers_meet)
 
     dl_run_ranks(4, meet_all, &all);
     CHECK(atomic_load(&all.checks) > 0);
-    CHECK_EQUAL(atomic_load(&all.bell.sleepers_for_all), 0);
+    CHECK_EQUAL(sleepers_of(&all), 0);
 }
 
 CHECK_CASE(yielders_meet)
@@ -113,7 +124,7 @@ CHECK_CASE(sleepers_follow_one)
 
     dl_run_ranks(4, follow_one, &all);
     CHECK(!dl_bell_has_sleepers_for(&all.bell, 0));
-    CHECK_EQUAL(atomic_load(&all.bell.sleepers_for_all), 0);
+    CHECK_EQUAL(sleepers_of(&all), 0);
 }
 
 CHECK_CASE(awake_ranks_follow_one)
@@ -151,6 +162,41 @@ CHECK_CASE(no_wake_up_is_lost)
     CHECK(dl_now() - start < 15 * DL_SECOND);
 }
 
+#define AHEAD ((uint64_t)DL_BELL_COUNTS)
+
+/* Rank 1 sleeps until rank 0 has caught up with it. */
+static void
+catch_up(int rank, int size, void *context)
+{
+    shared *all = context;
+    dl_words words = words_of(all, size);
+    dl_waiter waiter = waiter_of(all);
+
+    if (rank == 1) {
+        for (uint64_t i = 1; i <= AHEAD; i++) {
+            dl_words_publish(words, 1, i, &all->bell);
+        }
+        CHECK_OK(dl_words_wait_all(words, AHEAD, &waiter, dl_deadline_after(-1)));
+        return;
+    }
+    while (sleepers_of(all) == 0) {
+        dl_relax();
+    }
+    for (uint64_t i = 1; i < AHEAD; i++) {
+        dl_words_publish(words, 0, i, &all->bell);
+    }
+    CHECK_EQUAL(atomic_load(&all->bell.rings), 0);
+    dl_words_publish(words, 0, AHEAD, &all->bell);
+    CHECK_EQUAL(atomic_load(&all->bell.rings), 1);
+}
+
+CHECK_CASE(who_is_ahead_is_woken_once)
+{
+    static shared all;
+
+    dl_run_ranks(2, catch_up, &all);
+}
+
 static dl_status
 give_up(void *context, const dl_wanted *wanted)
 {
@@ -178,7 +224,7 @@ CHECK_CASE(a_failing_check_ends_the_wait)
     calls = 0;
     CHECK_STATUS(dl_words_wait_one(words, 1, 1, &waiter, dl_deadline_after(-1)),
                  DL_CANCELLED);
-    CHECK_EQUAL(atomic_load(&all.bell.sleepers_for_all), 0);
+    CHECK_EQUAL(sleepers_of(&all), 0);
     CHECK(!dl_bell_has_sleepers_for(&all.bell, 0));
 }
 

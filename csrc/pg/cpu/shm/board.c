@@ -9,7 +9,7 @@
 #include "pg/cpu/shm/failure_check.h"
 #include "pg/cpu/shm/segment.h"
 
-#define MAGIC UINT64_C(0x385f626c74736964) /* "distlb_8" */
+#define MAGIC UINT64_C(0x395f626c74736964) /* "distlb_9" */
 
 /* The spin suffices for a peer that is running and about to answer.  After that,
  * yielding polls nearly as often if no other thread wants the core.  Where the system

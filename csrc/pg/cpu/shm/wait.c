@@ -57,6 +57,12 @@ sleepers_for(dl_bell *bell, int index)
     return &bell->sleepers_for_one[(unsigned)index % DL_BELL_COUNTS];
 }
 
+static _Atomic uint32_t *
+sleepers_until(dl_bell *bell, uint64_t value)
+{
+    return &bell->sleepers_for_all[value % DL_BELL_COUNTS];
+}
+
 bool
 dl_bell_has_sleepers_for(dl_bell *bell, int index)
 {
@@ -72,7 +78,7 @@ dl_words_publish(dl_words words, int index, uint64_t value, dl_bell *bell)
     if (atomic_load(sleepers_for(bell, index)) != 0) {
         dl_futex_wake(word);
     }
-    if (atomic_load(&bell->sleepers_for_all) != 0
+    if (atomic_load(sleepers_until(bell, value)) != 0
         && dl_words_have_reached(words, value)) {
         atomic_fetch_add(&bell->rings, 1);
         dl_futex_wake(&bell->rings);
@@ -176,7 +182,7 @@ dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
     if (wait_awake(&wanted, waiter)) {
         return DL_OK;
     }
-    atomic_fetch_add(&bell->sleepers_for_all, 1);
+    atomic_fetch_add(sleepers_until(bell, value), 1);
     for (;;) {
         uint32_t rings = atomic_load(&bell->rings);
         if (dl_words_have_reached(words, value)) {
@@ -188,7 +194,7 @@ dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
         }
         dl_futex_sleep(&bell->rings, rings, dl_deadline_slice(deadline));
     }
-    atomic_fetch_sub(&bell->sleepers_for_all, 1);
+    atomic_fetch_sub(sleepers_until(bell, value), 1);
     dl_blocked_end();
     return status;
 }

@@ -62,10 +62,11 @@ dl_words_at(dl_words words, int index)
 /* What the waiters of one board sleep on.  Zeroed memory is valid. */
 typedef struct dl_bell {
     _Alignas(DL_LINE) _Atomic uint32_t rings; /* grows when all words reached a value */
-    _Atomic uint32_t sleepers_for_all;        /* on `rings` */
-    /* On words themselves, by their index: a rank that publishes makes no system call
-     * for ranks that sleep on another rank's word.  Indices that are DL_BELL_COUNTS
-     * apart share a number. */
+    /* How many sleep on `rings`, by the value that they wait for, and on words
+     * themselves, by their index: a rank that publishes makes no system call for ranks
+     * that sleep until another value, such as one that is ahead of it, or on another
+     * rank's word.  Values and indices that are DL_BELL_COUNTS apart share a number. */
+    _Alignas(DL_LINE) _Atomic uint32_t sleepers_for_all[DL_BELL_COUNTS];
     _Alignas(DL_LINE) _Atomic uint32_t sleepers_for_one[DL_BELL_COUNTS];
 } dl_bell;
 
