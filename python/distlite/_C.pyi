@@ -2020,6 +2020,232 @@ def _find_shared(
 
 def _add_group_methods(methods: dict[str, Callable[..., Any]], /) -> None: ...
 def _clear_spare_memory() -> None: ...
+def broadcast_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: _Group = None,
+    device: Any = None,
+    group_src: int | None = None,
+    *,
+    safe: bool | None = None,
+) -> None:
+    """Copies a list of objects of one rank into the lists of all others.
+
+    Objects are pickled, and loading a pickle can run any code; see safe mode.
+
+    Args:
+        object_list: On the source the objects; on the other ranks a list of the same
+            length, whose elements are replaced.
+        src: The global rank of the source, 0 by default.
+        group: The group; None is the default group.
+        device: Ignored; part of torch's signature.
+        group_src: The rank of the source in `group`, instead of `src`.
+        safe: Whether to send data only; None: what `set_safe_objects` has set.
+
+    Raises:
+        TypeError: As in every collective of objects, an object of this rank is not
+            data, in safe mode; otherwise what pickling raises. The ranks that it was
+            for raise DistBackendError.
+        DistBackendError: A rank failed or did not call it in time; the lists have
+            different lengths; or an object could not be sent or loaded. A source that
+            does not wait for the other ranks raises it in its next call in the group.
+            An object that cannot be loaded is an error on that rank only.
+        ValueError: The source is not a member of the group.
+
+    Example:
+        >>> settings = [{"rate": 0.1}, "adam"] if rank == 0 else [None, None]
+        >>> dist.broadcast_object_list(settings, src=0)
+        >>> settings
+        [{'rate': 0.1}, 'adam']
+    """
+
+def all_gather_object(
+    object_list: list[Any],
+    obj: Any,
+    group: _Group = None,
+    *,
+    safe: bool | None = None,
+) -> None:
+    """Collects an object of each rank in a list, on every rank.
+
+    Objects are pickled, and loading a pickle can run any code; see safe mode.
+
+    Args:
+        object_list: The output, a list with a place for each rank of the group, or
+            more. It gets a copy of this rank's own object.
+        obj: The object that this rank contributes.
+        group: The group; None is the default group.
+        safe: Whether to send data only; None: what `set_safe_objects` has set.
+
+    Raises:
+        IndexError: The list is too short for the ranks of the group.
+
+    Example:
+        >>> names = [None, None]
+        >>> dist.all_gather_object(names, f"worker {rank}")
+        >>> names
+        ['worker 0', 'worker 1']
+    """
+
+def gather_object(
+    obj: Any,
+    object_gather_list: list[Any] | None = None,
+    dst: int | None = None,
+    group: _Group = None,
+    group_dst: int | None = None,
+    *,
+    safe: bool | None = None,
+) -> None:
+    """Collects an object of each rank in a list, on one rank.
+
+    Objects are pickled, and loading a pickle can run any code; see safe mode.
+
+    Args:
+        obj: The object that this rank contributes.
+        object_gather_list: On the destination the output, a list with a place for each
+            rank of the group; None on the other ranks.
+        dst: The global rank of the destination, 0 by default.
+        group: The group; None is the default group.
+        group_dst: The rank of the destination in `group`, instead of `dst`.
+        safe: Whether to send data only; None: what `set_safe_objects` has set.
+
+    Raises:
+        ValueError: The list is missing on the destination or given elsewhere, where the
+            destination raises DistBackendError; or the destination is not a member of
+            the group.
+        IndexError: The list is too short for the ranks of the group.
+
+    Example:
+        >>> found = [None, None] if rank == 0 else None
+        >>> dist.gather_object({"rank": rank}, found, dst=0)
+        >>> if rank == 0:
+        ...     print(found)
+        [{'rank': 0}, {'rank': 1}]
+    """
+
+def scatter_object_list(
+    scatter_object_output_list: list[Any],
+    scatter_object_input_list: Sequence[Any] | None = None,
+    src: int | None = None,
+    group: _Group = None,
+    group_src: int | None = None,
+    *,
+    safe: bool | None = None,
+) -> None:
+    """Gives each rank one object of a list of one rank.
+
+    Objects are pickled, and loading a pickle can run any code; see safe mode.
+
+    Args:
+        scatter_object_output_list: The output, a list of at least one element: its
+            first is replaced.
+        scatter_object_input_list: On the source the objects, one for each rank of the
+            group; ignored on the other ranks.
+        src: The global rank of the source, 0 by default.
+        group: The group; None is the default group.
+        group_src: The rank of the source in `group`, instead of `src`.
+        safe: Whether to send data only; None: what `set_safe_objects` has set.
+
+    Raises:
+        ValueError: The input list is missing on the source or has another length, where
+            the other ranks raise DistBackendError; the output list is empty; or the
+            source is not a member of the group.
+
+    Example:
+        >>> own = [None]
+        >>> dist.scatter_object_list(own, ["even", "odd"] if rank == 0 else None, src=0)
+        >>> own == [["even", "odd"][rank]]
+        True
+    """
+
+def send_object_list(
+    object_list: list[Any],
+    dst: int | None = None,
+    group: _Group = None,
+    device: Any = None,
+    group_dst: int | None = None,
+    use_batch: bool = False,
+    *,
+    safe: bool | None = None,
+) -> None:
+    """Sends a list of objects to one rank.
+
+    As with `send`, the call waits for the receiver's `recv_object_list` only if the
+    objects are large.
+
+    Objects are pickled, and loading a pickle can run any code; see safe mode.
+
+    Args:
+        object_list: The objects. The receiver calls `recv_object_list` with a list of
+            the same length.
+        dst: The global rank of the receiver.
+        group: The group; None is the default group.
+        device: Ignored; part of torch's signature.
+        group_dst: The rank of the receiver in `group`, instead of `dst`.
+        use_batch: Ignored; part of torch's signature.
+        safe: Whether to send data only; None: what `set_safe_objects` has set.
+
+    Raises:
+        TypeError: An object of this rank is not data, in safe mode; otherwise what
+            pickling raises. The receiver raises DistBackendError.
+        ValueError: The receiver is this rank itself, or is not a member of the group.
+        DistBackendError: The receiver has ended, or did not call `recv_object_list` in
+            time.
+
+    Example:
+        >>> if rank == 0:
+        ...     dist.send_object_list(["step", 3], dst=1)
+        ... else:
+        ...     received = [None, None]
+        ...     source = dist.recv_object_list(received, src=0)
+        ...     print(source, received)
+        0 ['step', 3]
+    """
+
+def recv_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: _Group = None,
+    device: Any = None,
+    group_src: int | None = None,
+    use_batch: bool = False,
+    *,
+    safe: bool | None = None,
+) -> int:
+    """Receives a list of objects from one rank.
+
+    Objects are pickled, and loading a pickle can run any code; see safe mode.
+
+    Args:
+        object_list: The output, a list of the length of the sender's, whose elements
+            are replaced.
+        src: The global rank of the sender; this or `group_src` is required.
+        group: The group; None is the default group.
+        device: Ignored; part of torch's signature.
+        group_src: The rank of the sender in `group`, instead of `src`.
+        use_batch: Ignored; part of torch's signature.
+        safe: Whether to send data only; None: what `set_safe_objects` has set.
+
+    Returns:
+        The global rank of the sender; -1 on a process that is not a member of the
+        group.
+
+    Raises:
+        TypeError: `object_list` is not a list. Nothing has been received.
+        ValueError: The sender is this rank itself, or is not a member of the group.
+        DistBackendError: The sender failed or did not send in time; its list has
+            another length or another `safe`; or the objects cannot be loaded. The
+            sender does not learn of this.
+
+    Example:
+        >>> if rank == 0:
+        ...     dist.send_object_list(["step", 3], dst=1)
+        ... else:
+        ...     received = [None, None]
+        ...     source = dist.recv_object_list(received, src=0)
+        ...     print(source, received)
+        0 ['step', 3]
+    """
 
 @disjoint_base
 class _ObjectCall:
@@ -2041,12 +2267,10 @@ class _ObjectCall:
         in the blocks; otherwise, in a tuple, what it has sent, and the blocks: of all
         ranks, or the root's, or in a gather this rank's own."""
 
-    def keep(
-        self, name: str, group: Any, rank: Any, group_rank: Any, safe: Any
-    ) -> None:
+    def keep(self, group: Any, rank: Any, group_rank: Any, safe: Any) -> None:
         """Lets the group keep the description for calls with these arguments."""
 
-def _kept_call(name: str, group: Any, rank: Any, group_rank: Any, safe: Any) -> Any:
+def _kept_call(op: int, group: Any, rank: Any, group_rank: Any, safe: Any) -> Any:
     """Returns the description that the group keeps, or None."""
 
 def _forget_calls(group: ProcessGroup, /) -> None:

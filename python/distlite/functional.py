@@ -21,8 +21,8 @@ from ._C import DistBackendError, ProcessGroup
 from .array_kinds import Kind, kind_named, kind_of
 from .groups.reduce_op import ReduceOp
 from .groups.world import is_outside
-from .objects import object_collectives as objects
 from .objects.object_call import SEND, Call, begin_anew, or_first, root_of
+from .objects.object_collectives import loaded
 from .objects.object_message import pack
 from .objects.object_results import (
     all_gather_object,
@@ -406,7 +406,7 @@ def broadcast(
     is_source = call.rank == call.root
     head, error = _try(_head_of, call, x) if is_source else (None, None)
     told: list[Any] = [head]
-    objects.broadcast_object_list(told, group=group, group_src=call.root, safe=True)
+    _C.broadcast_object_list(told, group=group, group_src=call.root, safe=True)
     if error is not None:
         raise error
     if is_source:
@@ -447,9 +447,7 @@ def scatter(
     if error is not None:
         heads = [heads] * call.size
     told: list[Any] = [None]
-    objects.scatter_object_list(
-        told, heads, group=group, group_src=call.root, safe=True
-    )
+    _C.scatter_object_list(told, heads, group=group, group_src=call.root, safe=True)
     if error is not None:
         raise error
     kind, result = _as_told(call, told[0])
@@ -695,5 +693,5 @@ def _receive(call: Call, tag: int) -> Any:
     stream = head[at : at + size]
     if len(stream) < size:
         stream += take(np.empty(size - len(stream), np.uint8)).tobytes()
-    kind, result = _as_told(call, objects.loaded(call, call.root, stream, []))
+    kind, result = _as_told(call, loaded(call, call.root, stream, []))
     return kind.give(take(result), None)

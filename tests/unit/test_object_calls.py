@@ -12,19 +12,20 @@ from distlite import _C
 from distlite.objects import object_call
 
 NAME = "broadcast_object_list"
+OP = object_call.BROADCAST
 
 
 def described(root=0, safe=None):
-    return _C._kept_call(NAME, None, root, None, safe) or object_call.begin(
-        object_call.BROADCAST, NAME, None, (root, None), safe
+    return _C._kept_call(OP, None, root, None, safe) or object_call.begin(
+        OP, NAME, None, (root, None), safe
     )
 
 
 def kept(root, call=None):
     """Keeps the call, if it is given, and returns the one that is kept."""
     if call is not None:
-        call.keep(NAME, None, root, None, None)
-    return _C._kept_call(NAME, None, root, None, None)
+        call.keep(None, root, None, None)
+    return _C._kept_call(OP, None, root, None, None)
 
 
 def test_a_call_is_described_once_until_the_ranks_or_the_mode_change():
@@ -50,12 +51,12 @@ def test_only_calls_with_the_same_arguments_share_a_description():
     ):
         described()
         for other in (
-            ("gather_object", None, 0, None, None),
-            (NAME, None, None, 0, None),
-            (NAME, None, 0, None, False),
-            (NAME, None, True, None, None),
-            (NAME, None, 1 << 70, None, None),
-            (NAME, "group", 0, None, None),
+            (object_call.GATHER, None, 0, None, None),
+            (OP, None, None, 0, None),
+            (OP, None, 0, None, False),
+            (OP, None, True, None, None),
+            (OP, None, 1 << 70, None, None),
+            (OP, "group", 0, None, None),
         ):
             assert _C._kept_call(*other) is None
     assert kept(0) is None
@@ -67,7 +68,7 @@ def test_as_many_calls_are_kept_as_a_group_is_likely_to_have():
     ) as group:
         calls = [object_call.Call() for _ in range(129)]
         for each in calls:
-            each.group, each.name = group, NAME
+            each.group, each.op = group, OP
         for root in range(128):
             kept(root, calls[root])
         assert [kept(root) for root in range(128)] == calls[:128]
@@ -127,9 +128,9 @@ def test_calls_are_dropped_with_their_group_s_place_in_the_world():
     ):
         group = distlite.new_group()
         distlite.broadcast_object_list([0], 0, group)
-        assert _C._kept_call(NAME, group, 0, None, None) is not None
+        assert _C._kept_call(OP, group, 0, None, None) is not None
         distlite.distributed_c10d._unregister_process_group(group.group_name)
-        assert _C._kept_call(NAME, group, 0, None, None) is None
+        assert _C._kept_call(OP, group, 0, None, None) is None
         group.shutdown()
 
 
@@ -154,6 +155,47 @@ def test_pickles_see_no_list_that_is_not_filled():
         assert found == [None]
 
 
+class Emptying:
+    def __init__(self, items):
+        self.items = items
+
+    def __reduce__(self):
+        self.items.clear()
+        return int, ()
+
+
+def test_a_later_call_refuses_what_the_first_one_refuses():
+    with distlite.process_group(
+        backend="gloo", store=distlite.HashStore(), rank=0, world_size=1
+    ):
+        for _ in range(2):
+            with pytest.raises(IndexError, match="a list of 0 is too short"):
+                distlite.all_gather_object([], 1)
+            with pytest.raises(TypeError, match="must be a list"):
+                distlite.gather_object(1, {})
+            with pytest.raises(ValueError, match="must be specified on destination"):
+                distlite.gather_object(1)
+            with pytest.raises(ValueError, match="to be a list of size at least 1"):
+                distlite.scatter_object_list([], [1])
+            with pytest.raises(ValueError, match="has 2 objects for 1 ranks"):
+                distlite.scatter_object_list([None], [1, 2])
+            with pytest.raises(TypeError, match="must be a list"):
+                distlite.broadcast_object_list("text")
+            with pytest.raises(ValueError, match="Invalid destination rank"):
+                distlite.send_object_list([1], 0)
+            with pytest.raises(ValueError, match="Invalid source rank"):
+                distlite.recv_object_list([1], 0)
+            emptied = [None]
+            with pytest.raises(IndexError):
+                distlite.all_gather_object(emptied, Emptying(emptied))
+            found = [None, None]
+            distlite.all_gather_object(found, 1)
+            distlite.gather_object(2, found)
+            distlite.scatter_object_list(found, (3,))
+            distlite.broadcast_object_list((1,))
+            assert found == [3, None]
+
+
 def test_a_group_that_was_left_is_not_held_by_its_calls():
     with distlite.process_group(
         backend="gloo", store=distlite.HashStore(), rank=0, world_size=1
@@ -175,6 +217,6 @@ def test_what_is_no_call_is_refused():
     with pytest.raises(TypeError, match=r"exchange\(\) takes three"):
         call.exchange([])
     with pytest.raises(TypeError, match="is missing argument 'group'"):
-        call.keep(NAME)
+        call.keep()
     with pytest.raises(TypeError, match="is missing argument 'group'"):
-        _C._kept_call(NAME)
+        _C._kept_call(OP)

@@ -3,6 +3,7 @@
  * The descriptions of calls on objects that a group keeps. */
 #include "python/groups/default_group.h"
 #include "python/module/arguments.h"
+#include "python/module/convert.h"
 #include "python/module/docstrings.h"
 #include "python/module/parts.h"
 #include "python/objects/object_call.h"
@@ -12,7 +13,7 @@
 
 /* What a kept description was asked for with. */
 typedef struct wanted {
-    PyObject *name;
+    int op;
     PyObject *safe;
     int64_t ranks[2]; /* global, and in the group; -1 for None */
     bool is_default;
@@ -45,7 +46,7 @@ find_kept(PyObject *all, const wanted *wanted)
     for (; i < PyTuple_GET_SIZE(all); i++) {
         const dlpy_object_call *each =
             (const dlpy_object_call *)PyTuple_GET_ITEM(all, i);
-        if (each->name == wanted->name && each->ranks[0] == wanted->ranks[0]
+        if (each->op == wanted->op && each->ranks[0] == wanted->ranks[0]
             && each->ranks[1] == wanted->ranks[1] && each->safe == wanted->safe
             && each->is_default == wanted->is_default) {
             break;
@@ -54,34 +55,20 @@ find_kept(PyObject *all, const wanted *wanted)
     return i;
 }
 
-/* The parameters of a call by which a description is kept and found. */
-#define WANTED                                        \
-    5,                                                \
-    {                                                 \
-        "name", "group", "rank", "group_rank", "safe" \
-    }
-
-/* Reads these.  Returns a new reference to the group; NULL with an exception if they are
- * not these, and without one if descriptions of such a call are not kept. */
+/* Reads `args`: the group, the rank, the rank in the group, and safe.  Returns a new
+ * reference to the group, or NULL if descriptions of such a call are not kept. */
 static PyObject *
-read_wanted(dlpy_state *state, const dlpy_signature *signature, dlpy_call call,
-            wanted *wanted)
+read_wanted(dlpy_state *state, PyObject *const *args, wanted *wanted)
 {
-    PyObject *args[5];
-
-    if (dlpy_take_arguments(signature, call, args) < 0) {
-        return NULL;
-    }
     PyObject *world = dlpy_default_group(state);
-    PyObject *group = args[1] == Py_None ? world : args[1];
+    PyObject *group = args[0] == Py_None ? world : args[0];
 
-    wanted->name = args[0];
-    wanted->safe = args[4];
+    wanted->safe = args[3];
     wanted->is_default = group == world;
-    bool is_plain = args[4] == Py_None || PyBool_Check(args[4]);
+    bool is_plain = args[3] == Py_None || PyBool_Check(args[3]);
     if (group != NULL
         && (!is_plain || !dlpy_group_check(state, group)
-            || !read_ranks(args + 2, wanted->ranks))) {
+            || !read_ranks(args + 1, wanted->ranks))) {
         group = NULL;
     }
     Py_XINCREF(group);
@@ -89,40 +76,57 @@ read_wanted(dlpy_state *state, const dlpy_signature *signature, dlpy_call call,
     return group;
 }
 
-static PyObject *
-kept_call(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+dlpy_object_call *
+dlpy_object_call_find(dlpy_state *state, int op, PyObject *const *args)
 {
-    static const dlpy_signature signature = {"_kept_call", WANTED};
+    wanted wanted = {.op = op};
     PyObject *found = NULL;
-    wanted wanted;
-    PyObject *group = read_wanted(dlpy_state_of_module(module), &signature,
-                                  (dlpy_call){args, count, keywords}, &wanted);
-
-    if (PyErr_Occurred()) {
-        return NULL;
-    }
+    PyObject *group = read_wanted(state, args, &wanted);
     PyObject *all = group == NULL ? NULL : dlpy_group_object_calls(group);
     Py_ssize_t place = all == NULL ? 0 : find_kept(all, &wanted);
+
     if (all != NULL && place < PyTuple_GET_SIZE(all)) {
         found = Py_NewRef(PyTuple_GET_ITEM(all, place));
     }
     Py_XDECREF(all);
     Py_XDECREF(group);
-    return found != NULL ? found : Py_NewRef(Py_None);
+    return (dlpy_object_call *)found;
+}
+
+static PyObject *
+kept_call(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "_kept_call", 5, {"op", "group", "rank", "group_rank", "safe"}};
+    PyObject *values[5];
+    int op;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_int_from(values[0], "op", &op) < 0) {
+        return NULL;
+    }
+    dlpy_object_call *found =
+        dlpy_object_call_find(dlpy_state_of_module(module), op, values + 1);
+    return found != NULL ? (PyObject *)found : Py_NewRef(Py_None);
 }
 
 PyObject *
 dlpy_object_call_keep(PyObject *object, PyTypeObject *type, PyObject *const *args,
                       Py_ssize_t count, PyObject *keywords)
 {
-    static const dlpy_signature signature = {"keep", WANTED};
+    static const dlpy_signature signature = {
+        "keep", 4, {"group", "rank", "group_rank", "safe"}};
     dlpy_object_call *self = (dlpy_object_call *)object;
-    wanted wanted;
-    PyObject *group = read_wanted(dlpy_state_of_class(type), &signature,
-                                  (dlpy_call){args, count, keywords}, &wanted);
+    wanted wanted = {.op = self->op};
+    PyObject *values[4];
 
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
+        < 0) {
+        return NULL;
+    }
+    PyObject *group = read_wanted(dlpy_state_of_class(type), values, &wanted);
     if (group == NULL) {
-        return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+        return Py_NewRef(Py_None);
     }
     self->ranks[0] = wanted.ranks[0];
     self->ranks[1] = wanted.ranks[1];

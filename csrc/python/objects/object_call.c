@@ -67,9 +67,11 @@ typedef struct exchange {
     uint8_t near[NEAR * BLOCK];
 } exchange;
 
-/* By number; a message's is DL_SEND or DL_RECV. */
-static const dl_op_type operations[] = {DL_BROADCAST, DL_ALL_GATHER, DL_GATHER,
-                                        DL_SCATTER,   DL_SEND,       DL_RECV};
+static const dl_op_type operations[] = {
+    [DLPY_BROADCAST_OBJECTS] = DL_BROADCAST, [DLPY_ALL_GATHER_OBJECTS] = DL_ALL_GATHER,
+    [DLPY_GATHER_OBJECTS] = DL_GATHER,       [DLPY_SCATTER_OBJECTS] = DL_SCATTER,
+    [DLPY_SEND_OBJECTS] = DL_SEND,           [DLPY_RECV_OBJECTS] = DL_RECV,
+};
 
 /* Makes room for the blocks, which are zero: a backend that moves nothing leaves the
  * others' as they are. */
@@ -536,35 +538,27 @@ check_call(const dlpy_state *state, const dlpy_object_call *self)
     return 0;
 }
 
-/* The method exchange(). */
-static PyObject *
-exchange_objects(PyObject *object, PyTypeObject *type, PyObject *const *args,
-                 Py_ssize_t count, PyObject *Py_UNUSED(keywords))
+PyObject *
+dlpy_object_call_exchange(dlpy_state *state, dlpy_object_call *call, PyObject *value,
+                          Py_ssize_t count, PyObject *message)
 {
-    dlpy_object_call *call = (dlpy_object_call *)object;
     exchange self; /* what is near needs no initial values */
     PyObject *result = NULL;
 
-    self.state = dlpy_state_of_class(type);
-    Py_ssize_t length = count == 3 ? PyLong_AsSsize_t(args[1]) : -1;
-    if (count != 3 || (length == -1 && PyErr_Occurred())) {
-        return count == 3
-                   ? NULL
-                   : PyErr_Format(PyExc_TypeError, "exchange() takes three arguments");
-    }
-    if (check_call(self.state, call) < 0 || find_pickle(self.state) < 0) {
+    if (check_call(state, call) < 0 || find_pickle(state) < 0) {
         return NULL;
     }
-    bool is_refused = call->refusal != NULL && call->refusal != Py_None;
-    PyObject *message = is_refused ? call->refusal : args[2];
+    if (call->refusal != NULL && call->refusal != Py_None) {
+        message = call->refusal;
+    }
     bool in_python = call->in_python || ((dlpy_group *)call->group)->is_custom;
+    self.state = state;
     self.call = call;
     self.group = dlpy_group_core(call->group);
     self.core = (dl_call){.op = operations[call->op]};
     self.given = NULL;
     self.is_over = false;
-    if (make_blocks(&self) == 0
-        && fill_blocks(&self, args[0], length, message == Py_None ? NULL : message) == 0
+    if (make_blocks(&self) == 0 && fill_blocks(&self, value, count, message) == 0
         && (in_python ? run_in_python(&self) : run_exchange(&self)) == 0) {
         result = take_results(&self);
     }
@@ -573,6 +567,22 @@ exchange_objects(PyObject *object, PyTypeObject *type, PyObject *const *args,
     }
     free_blocks(&self);
     return result;
+}
+
+static PyObject *
+exchange_objects(PyObject *object, PyTypeObject *type, PyObject *const *args,
+                 Py_ssize_t count, PyObject *Py_UNUSED(keywords))
+{
+    Py_ssize_t length = count == 3 ? PyLong_AsSsize_t(args[1]) : -1;
+
+    if (count != 3 || (length == -1 && PyErr_Occurred())) {
+        return count == 3
+                   ? NULL
+                   : PyErr_Format(PyExc_TypeError, "exchange() takes three arguments");
+    }
+    return dlpy_object_call_exchange(dlpy_state_of_class(type),
+                                     (dlpy_object_call *)object, args[0], length,
+                                     args[2] == Py_None ? NULL : args[2]);
 }
 
 static int
@@ -658,5 +668,5 @@ dlpy_add_object_calls(PyObject *module)
         || dlpy_add_type(module, &call_spec, NULL, NULL) < 0) {
         return -1;
     }
-    return dlpy_add_kept_calls(module);
+    return dlpy_add_kept_calls(module) < 0 ? -1 : dlpy_add_object_functions(module);
 }

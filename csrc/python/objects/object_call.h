@@ -25,13 +25,35 @@ typedef struct dlpy_object_call {
     bool is_default;
 } dlpy_object_call;
 
-/* Its method keep(), with the arguments of _kept_call().  The description comes first,
- * and one for the same arguments, or the last of too many, is dropped. */
+/* Returns the description that a group keeps of a call with these four arguments: the
+ * group, the rank, the rank in the group, and safe.  A new reference, or NULL without
+ * an exception. */
+dlpy_object_call *dlpy_object_call_find(dlpy_state *state, int op,
+                                        PyObject *const *args);
+
+/* Its method keep(), with these arguments.  The description comes first, and one for
+ * the same arguments, or the last of too many, is dropped. */
 PyObject *dlpy_object_call_keep(PyObject *self, PyTypeObject *type,
                                 PyObject *const *args, Py_ssize_t count,
                                 PyObject *keywords);
 
-/* Adds _kept_call() and _forget_calls(). */
+/* Its method exchange(); `message` may be NULL. */
+PyObject *dlpy_object_call_exchange(dlpy_state *state, dlpy_object_call *call,
+                                    PyObject *value, Py_ssize_t count,
+                                    PyObject *message);
+
+/* By number. */
+enum {
+    DLPY_BROADCAST_OBJECTS,
+    DLPY_ALL_GATHER_OBJECTS,
+    DLPY_GATHER_OBJECTS,
+    DLPY_SCATTER_OBJECTS,
+    DLPY_SEND_OBJECTS,
+    DLPY_RECV_OBJECTS,
+};
+
+/* Adds _kept_call() and _forget_calls(), and the functions on objects. */
 int dlpy_add_kept_calls(PyObject *module);
+int dlpy_add_object_functions(PyObject *module);
 
 #endif

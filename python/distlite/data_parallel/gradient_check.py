@@ -27,8 +27,7 @@ def same_everywhere(
     import hashlib
     import os
 
-    from .._C import all_gather_single
-    from ..objects.object_collectives import all_gather_object
+    from .._C import all_gather_object, all_gather_single
 
     known = [(parameter.key, parameter.describe()) for parameter in parameters]
     text = repr((known, sorted(settings.items()))).encode()

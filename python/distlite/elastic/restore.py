@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._C import DistBackendError, ProcessGroup, broadcast
+from .._C import (
+    DistBackendError,
+    ProcessGroup,
+    broadcast,
+    broadcast_object_list,
+)
 from ..groups.backends import backends_of
 from ..groups.group_making import child_request, make_group
 from ..groups.world import GroupInfo
-from ..objects.object_collectives import broadcast_object_list
 
 if TYPE_CHECKING:
     from .member import View

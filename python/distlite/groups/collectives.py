@@ -10,6 +10,7 @@ from .._C import (
     ProcessGroup,
     Work,
     all_gather,
+    all_gather_object,
     all_gather_single,
     gather,
     reduce_scatter_single as reduce_scatter_tensor,
@@ -60,8 +61,6 @@ def all_gather_arrays(
         [array([0]), array([0, 1])]
     """
     import numpy as np
-
-    from ..objects.object_collectives import all_gather_object
 
     if is_outside(group):
         # Warns, as every collective does outside of its group.

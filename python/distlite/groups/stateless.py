@@ -13,13 +13,19 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from .._C import DistNetworkError, PrefixStore, ProcessGroup, Store, TCPStore, barrier
-from ..objects.object_collectives import (
+from .._C import (
+    DistNetworkError,
+    PrefixStore,
+    ProcessGroup,
+    Store,
+    TCPStore,
     all_gather_object,
+    barrier,
     broadcast_object_list,
     gather_object,
+    recv_object_list,
+    send_object_list,
 )
-from ..objects.object_p2p import recv_object_list, send_object_list
 from ..rendezvous import address_of
 from ..stores.store_lock import StoreLock
 from .backends import backends_of

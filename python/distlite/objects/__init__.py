@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collectives of Python objects.
 
-object_collectives  the public functions
-object_p2p          lists of objects from one rank to another
+object_collectives  what csrc/python/objects/object_functions.c leaves to Python
 object_results      the forms that return their results, for distlite.functional
 object_call         who takes part, who may send pickles, and the first exchange
 object_message      objects as a stream of bytes and the memory of large arrays

@@ -190,13 +190,13 @@ def begin(
         src, group_src = (None if each is None else index(each) for each in root)
         root = src, group_src
         # Of ranks that were of another type, such as NumPy's.
-        kept: Call | None = _C._kept_call(name, group, *root, safe)
+        kept: Call | None = _C._kept_call(op, group, *root, safe)
         if kept is not None:
             return kept
     choice = _latest_choice
     call = begin_anew(op, name, group, root, safe)
     if call is not None and call.refusal is None and call.group in world.groups:
-        call.keep(name, group, *(root or (None, None)), safe)
+        call.keep(group, *(root or (None, None)), safe)
         # Another thread may have changed the mode, or left the group, meanwhile.
         if _latest_choice is not choice or call.group not in world.groups:
             _C._forget_calls(call.group)

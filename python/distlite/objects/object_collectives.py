@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Collectives of Python objects.
+"""Collectives of Python objects, and messages.
 
 Each begins with blocks, in which a rank describes its objects to those that take them,
 or tells them that it failed, so that none waits for data that will not come. Small
-objects are in the block itself; larger data follow, a large array directly from the
-sender's memory into the receiver's.
+objects are in the block itself, and most calls with them are made in C
+(csrc/python/objects/object_functions.c); larger data follow, a large array directly
+from the sender's memory into the receiver's.
+
+In a message nothing goes back: ranks may send to each other before they receive, and
+what a rank receives from another is always the beginning or the rest of a list.  A
+receiver that refuses a list takes all of it, so that the next one begins with its
+header.  All have a tag of their own: arrays do not mix with them.
 
 Objects are pickled, or in safe mode encoded as data, see safe_encode.py; object_call.py
 says who may send pickles.
@@ -13,23 +19,29 @@ says who may send pickles.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from .._C import DistError, ProcessGroup, _kept_call
+from .._C import DistBackendError, DistError, ProcessGroup
+from ..groups.dispatch import global_rank
 from .object_call import (
     ALL_GATHER,
     BROADCAST,
     FAILED,
     GATHER,
+    MAGIC,
+    RECV,
     SCATTER,
+    SEND,
+    TAG,
     Call,
     Header,
     begin,
     headers_of,
+    lengths_differ,
     message_of,
     messages_of,
+    modes_differ,
     raise_failure,
-    set_safe_objects,
 )
 from .object_message import Message, failure, length_of, load
 from .object_transfer import (
@@ -37,16 +49,12 @@ from .object_transfer import (
     all_gather_rest,
     broadcast_rest,
     gather_rest,
+    put_rest,
     scatter_rest,
+    take_rest,
 )
 
-__all__ = [
-    "all_gather_object",
-    "broadcast_object_list",
-    "gather_object",
-    "scatter_object_list",
-    "set_safe_objects",
-]
+__all__ = ["call_with_list", "exchanged", "settled"]
 
 
 def loaded(call: Call, source: int, stream: Any, buffers: list[Any]) -> Any:
@@ -74,93 +82,50 @@ def moved(call: Call, move: Callable[..., Any], *arguments: Any) -> Any:
         raise
 
 
-def broadcast_object_list(
-    object_list: list[Any],
-    src: int | None = None,
-    group: ProcessGroup | None = None,
-    device: Any = None,
-    group_src: int | None = None,
-    *,
-    safe: bool | None = None,
-) -> None:
-    """Copies a list of objects of one rank into the lists of all others.
-
-    Objects are pickled, and loading a pickle can run any code; see safe mode.
-
-    Args:
-        object_list: On the source the objects; on the other ranks a list of the same
-            length, whose elements are replaced.
-        src: The global rank of the source, 0 by default.
-        group: The group; None is the default group.
-        device: Ignored; part of torch's signature.
-        group_src: The rank of the source in `group`, instead of `src`.
-        safe: Whether to send data only; None: what `set_safe_objects` has set.
-
-    Raises:
-        TypeError: As in every collective of objects, an object of this rank is not
-            data, in safe mode; otherwise what pickling raises. The ranks that it was
-            for raise DistBackendError.
-        DistBackendError: A rank failed or did not call it in time; the lists have
-            different lengths; or an object could not be sent or loaded. A source that
-            does not wait for the other ranks raises it in its next call in the group.
-            An object that cannot be loaded is an error on that rank only.
-        ValueError: The source is not a member of the group.
-
-    Example:
-        >>> settings = [{"rate": 0.1}, "adam"] if rank == 0 else [None, None]
-        >>> dist.broadcast_object_list(settings, src=0)
-        >>> settings
-        [{'rate': 0.1}, 'adam']
-    """
-    name = "broadcast_object_list"
-    call = _kept_call(name, group, src, group_src, safe) or begin(
-        BROADCAST, name, group, (src, group_src), safe
-    )
-    if call is None:
-        return
-    is_root = call.rank == call.root
-    if type(object_list) is list:
-        count, problem = len(object_list), None
-    else:
-        count, problem = length_of(call, "object_list", object_list, not is_root)
-    for objects in exchanged(call, object_list, count, problem):
-        for i, item in enumerate(objects):
-            object_list[i] = item
-
-
-def all_gather_object(
-    object_list: list[Any],
-    obj: Any,
-    group: ProcessGroup | None = None,
-    *,
-    safe: bool | None = None,
-) -> None:
-    """Collects an object of each rank in a list, on every rank.
-
-    Objects are pickled, and loading a pickle can run any code; see safe mode.
-
-    Args:
-        object_list: The output, a list with a place for each rank of the group, or
-            more. It gets a copy of this rank's own object.
-        obj: The object that this rank contributes.
-        group: The group; None is the default group.
-        safe: Whether to send data only; None: what `set_safe_objects` has set.
-
-    Raises:
-        IndexError: The list is too short for the ranks of the group.
-
-    Example:
-        >>> names = [None, None]
-        >>> dist.all_gather_object(names, f"worker {rank}")
-        >>> names
-        ['worker 0', 'worker 1']
-    """
-    name = "all_gather_object"
-    call = _kept_call(name, group, None, None, safe) or begin(
-        ALL_GATHER, name, group, None, safe
-    )
+def call_with_list(
+    op: int,
+    name: str,
+    objects: Any,
+    value: Any,
+    group: ProcessGroup | None,
+    rank: int | None,
+    group_rank: int | None,
+    safe: bool | None,
+) -> int | None:
+    """Makes a call that csrc/python/objects/object_functions.c leaves to Python:
+    `objects` is its list of results, or of what it sends, and `value` what it sends.
+    Returns what that function does."""
+    root = None if op == ALL_GATHER else (rank, group_rank)
+    call = begin(op, name, group, root, safe)
     if call is not None:
-        put_all(call, object_list, exchanged(call, obj))
+        value, count, problem = checked(call, objects, value)
+        put(call, objects, exchanged(call, value, count, problem))
+    if op != RECV:
+        return None
+    return -1 if call is None else global_rank(call.group, call.root)
+
+
+def checked(call: Call, objects: Any, value: Any) -> tuple[Any, int, Message | None]:
+    """Returns what this rank sends, how many objects its list has, and why it cannot
+    take part, if so."""
+    is_root = call.rank == call.root
+    if call.op == ALL_GATHER:
+        return value, 1, None
+    if call.op == GATHER:
+        return value, 1, gather_failure(call, objects, is_root)
+    if call.op == SCATTER:
+        return scatter_inputs(call, objects, value)
+    if call.op != BROADCAST and is_root:
+        end = "destination" if call.op == SEND else "source"
+        raise ValueError(
+            f"Invalid {end} rank: {end} rank should not be the same as the rank of the "
+            "current process."
+        )
+    is_output = call.op == RECV or (call.op == BROADCAST and not is_root)
+    count, problem = length_of(call, "object_list", objects, is_output)
+    if call.op == RECV and problem is not None and problem.error is not None:
+        raise problem.error
+    return objects, count, problem
 
 
 def exchanged(
@@ -173,6 +138,14 @@ def exchanged(
 
 def settled(call: Call, count: int, sent: Any, blocks: list[bytes]) -> list[Any]:
     """Returns the objects after blocks that are not all of them, or raises."""
+    if call.op == RECV:
+        return [take_objects(call, Header(blocks[0]), count)]
+    if call.op == SEND:
+        message = message_of(sent)
+        if message.error is not None:
+            raise message.error
+        moved(call, put_rest, message, TAG)
+        return []
     message, headers, contents = moved(call, move_rest, count, sent, blocks)
     raise_failure(call, message, headers)
     if call.op == BROADCAST and call.rank == call.root:
@@ -205,21 +178,20 @@ def move_rest(
     return message, headers, rests[call.op](call, given, headers)
 
 
-def put_all(call: Call, object_list: list[Any], objects: list[Any]) -> None:
-    """Puts the objects into the list."""
-    if type(object_list) is list:
-        count, problem = len(object_list), None
-    else:
-        count, problem = length_of(call, "object_list", object_list, True)
-    if problem is not None and problem.error is not None:
-        raise problem.error
-    if count < call.size:
-        raise IndexError(
-            f"{call.where()}: a list of {count} is too short for the objects of "
-            f"{call.size} ranks"
-        )
-    for rank, item in enumerate(objects):
-        object_list[rank] = item
+def put(call: Call, objects: Any, found: list[Any]) -> None:
+    """Puts what was found into the caller's list."""
+    if call.op in (ALL_GATHER, GATHER) and found:
+        count, problem = length_of(call, "object_list", objects, True)
+        if problem is not None and problem.error is not None:
+            raise problem.error
+        if count < call.size:
+            raise IndexError(
+                f"{call.where()}: a list of {count} is too short for the objects of "
+                f"{call.size} ranks"
+            )
+    for items in found if call.op in (BROADCAST, RECV) else [found]:
+        for i, item in enumerate(items):
+            objects[i] = item
 
 
 def gather_failure(call: Call, outputs: Any, is_root: bool) -> Message | None:
@@ -241,127 +213,55 @@ def gather_failure(call: Call, outputs: Any, is_root: bool) -> Message | None:
     )
 
 
-def gather_object(
-    obj: Any,
-    object_gather_list: list[Any] | None = None,
-    dst: int | None = None,
-    group: ProcessGroup | None = None,
-    group_dst: int | None = None,
-    *,
-    safe: bool | None = None,
-) -> None:
-    """Collects an object of each rank in a list, on one rank.
-
-    Objects are pickled, and loading a pickle can run any code; see safe mode.
-
-    Args:
-        obj: The object that this rank contributes.
-        object_gather_list: On the destination the output, a list with a place for each
-            rank of the group; None on the other ranks.
-        dst: The global rank of the destination, 0 by default.
-        group: The group; None is the default group.
-        group_dst: The rank of the destination in `group`, instead of `dst`.
-        safe: Whether to send data only; None: what `set_safe_objects` has set.
-
-    Raises:
-        ValueError: The list is missing on the destination or given elsewhere, where the
-            destination raises DistBackendError; or the destination is not a member of
-            the group.
-        IndexError: The list is too short for the ranks of the group.
-
-    Example:
-        >>> found = [None, None] if rank == 0 else None
-        >>> dist.gather_object({"rank": rank}, found, dst=0)
-        >>> if rank == 0:
-        ...     print(found)
-        [{'rank': 0}, {'rank': 1}]
-    """
-    name = "gather_object"
-    call = _kept_call(name, group, dst, group_dst, safe) or begin(
-        GATHER, name, group, (dst, group_dst), safe
-    )
-    if call is None:
-        return
-    is_root = call.rank == call.root
-    problem = None
-    if is_root or object_gather_list is not None:
-        problem = gather_failure(call, object_gather_list, is_root)
-    got = exchanged(call, obj, 1, problem)
-    if object_gather_list is not None and is_root:
-        put_all(call, object_gather_list, got)
-
-
-def scatter_object_list(
-    scatter_object_output_list: list[Any],
-    scatter_object_input_list: Sequence[Any] | None = None,
-    src: int | None = None,
-    group: ProcessGroup | None = None,
-    group_src: int | None = None,
-    *,
-    safe: bool | None = None,
-) -> None:
-    """Gives each rank one object of a list of one rank.
-
-    Objects are pickled, and loading a pickle can run any code; see safe mode.
-
-    Args:
-        scatter_object_output_list: The output, a list of at least one element: its
-            first is replaced.
-        scatter_object_input_list: On the source the objects, one for each rank of the
-            group; ignored on the other ranks.
-        src: The global rank of the source, 0 by default.
-        group: The group; None is the default group.
-        group_src: The rank of the source in `group`, instead of `src`.
-        safe: Whether to send data only; None: what `set_safe_objects` has set.
-
-    Raises:
-        ValueError: The input list is missing on the source or has another length, where
-            the other ranks raise DistBackendError; the output list is empty; or the
-            source is not a member of the group.
-
-    Example:
-        >>> own = [None]
-        >>> dist.scatter_object_list(own, ["even", "odd"] if rank == 0 else None, src=0)
-        >>> own == [["even", "odd"][rank]]
-        True
-    """
-    name = "scatter_object_list"
-    call = _kept_call(name, group, src, group_src, safe) or begin(
-        SCATTER, name, group, (src, group_src), safe
-    )
-    if call is None:
-        return
-    inputs, problem = scatter_inputs(
-        call, scatter_object_output_list, scatter_object_input_list
-    )
-    (scatter_object_output_list[0],) = exchanged(call, inputs, 1, problem)
-
-
 def scatter_inputs(
     call: Call, outputs: Any, inputs: Sequence[Any] | None
-) -> tuple[tuple[Any, ...], Message | None]:
-    """Returns an object for each rank, on the source; and the failure, if there is
-    one."""
+) -> tuple[tuple[Any, ...], int, Message | None]:
+    """As checked(): on the source an object for each rank."""
     if not isinstance(outputs, list) or not outputs:
-        return (), failure(
-            ValueError(
-                "Expected argument scatter_object_output_list to be a list of size at "
-                "least 1."
-            )
+        text = (
+            "Expected argument scatter_object_output_list to be a list of size at "
+            "least 1."
         )
-    if call.rank != call.root:
-        return (), None
-    if inputs is None:
+    elif call.rank != call.root:
+        return (), 1, None
+    elif inputs is None:
         text = "source rank must provide non-None scatter_object_input_list"
-        return (), failure(ValueError(text))
-    count, problem = length_of(call, "scatter_object_input_list", inputs)
-    if problem is not None:
-        return (), problem
-    if count != call.size:
-        return (), failure(
-            ValueError(
-                f"{call.where()}: the input list has {count} objects for {call.size} "
-                "ranks"
-            )
+    else:
+        count, problem = length_of(call, "scatter_object_input_list", inputs)
+        if problem is not None:
+            return (), 1, problem
+        if count == call.size:
+            return tuple(inputs), 1, None
+        text = (
+            f"{call.where()}: the input list has {count} objects for {call.size} ranks"
         )
-    return tuple(inputs), None
+    return (), 1, failure(ValueError(text))
+
+
+def take_objects(call: Call, header: Header, length: int) -> list[Any]:
+    """Returns what follows a header, or raises; bytes that a shorter one does not have
+    are zero."""
+    if header.magic != MAGIC:
+        raise DistBackendError(
+            f"{call.where()}: the message from rank {call.root} was written by another "
+            "version of distlite"
+        )
+    if header.kind & FAILED:
+        raise DistBackendError(f"{call.where()}: rank {call.root}: {header.text()}")
+    stream, buffers = header.stream(), []
+    if stream is None or header.parts:
+        stream, buffers = moved(call, take_rest, header, call.root, TAG)
+    if call.refusal or header.kind != call.kind or header.count != length:
+        refuse_header(call, header, length)
+    objects: list[Any] = loaded(call, call.root, stream, buffers)
+    return objects
+
+
+def refuse_header(call: Call, header: Header, length: int) -> NoReturn:
+    """Raises the reason why this rank refuses the sender's list."""
+    if call.refusal is not None and call.refusal.error is not None:
+        raise call.refusal.error
+    text = modes_differ(
+        {call.root: header.kind, call.rank: call.kind}
+    ) or lengths_differ({call.root: header.count, call.rank: length})
+    raise DistBackendError(f"{call.where()}: {text}")

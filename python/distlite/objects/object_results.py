@@ -6,15 +6,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .._C import ProcessGroup, _kept_call
+from .._C import (
+    ProcessGroup,
+    _kept_call,
+    broadcast_object_list,
+    recv_object_list,
+    scatter_object_list,
+    send_object_list,
+)
 from ..groups.world import is_outside
 from .object_call import ALL_GATHER, GATHER, Call, begin
-from .object_collectives import (
-    broadcast_object_list,
-    exchanged,
-    scatter_object_list,
-)
-from .object_p2p import recv_object_list, send_object_list
+from .object_collectives import exchanged
 
 __all__ = [
     "all_gather_object",
@@ -73,7 +75,7 @@ def all_gather_object(
         >>> dist.functional.all_gather_object(f"worker {rank}")
         ['worker 0', 'worker 1']
     """
-    call = _begin(ALL_GATHER, "functional.all_gather_object", group, None, None, safe)
+    call = _begin(ALL_GATHER, "all_gather_object", group, None, None, safe)
     return exchanged(call, obj)
 
 
@@ -103,7 +105,7 @@ def gather_object(
         ...     print(found)
         [{'rank': 0}, {'rank': 1}]
     """
-    call = _begin(GATHER, "functional.gather_object", group, dst, group_dst, safe)
+    call = _begin(GATHER, "gather_object", group, dst, group_dst, safe)
     got = exchanged(call, obj)
     return got if call.rank == call.root else None
 
@@ -207,9 +209,9 @@ def _begin(
     group_rank: int | None,
     safe: bool | None,
 ) -> Call:
-    call: Call | None = _kept_call(name, group, rank, group_rank, safe)
+    call: Call | None = _kept_call(op, group, rank, group_rank, safe)
     if call is None:
-        _require_member(name, group)
+        _require_member(f"functional.{name}", group)
         root = None if op == ALL_GATHER else (rank, group_rank)
         call = begin(op, name, group, root, safe)
         assert call is not None
