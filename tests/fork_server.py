@@ -116,11 +116,19 @@ class ForkServer:
         names = [name for name in PRELOADED if name in sys.modules]
         self._send((sys.path, names), [])
 
-    def fork(self, env: dict[str, str], stdin: int, output: int, result: int) -> Fork:
+    def fork(
+        self,
+        env: dict[str, str],
+        stdin: int,
+        output: int,
+        result: int,
+        host: int | None = None,
+    ) -> Fork:
         """Forks a rank, which gets these file descriptors.
 
         Args:
             env: Its whole environment.
+            host: The process whose network and host name it gets.
             stdin: What it reads its task from.
             output: Where standard output and standard error go.
             result: Where it writes what became of its function.
@@ -132,7 +140,7 @@ class ForkServer:
         try:
             with self._lock:
                 fds = [stdin, output, result, status_end]
-                self._send((env, os.getcwd()), fds)
+                self._send((env, os.getcwd(), host), fds)
         except BaseException:
             os.close(status_fd)
             raise
@@ -197,14 +205,23 @@ def install() -> None:
     def start(
         env: dict[str, str], stdin: int, output: int, result: int, wrap: Any
     ) -> Any:
-        if wrap is None and os.environ.get(START_METHOD) != "spawn":
+        host = _host_of(wrap)
+        is_plain = wrap is None or host is not None
+        if is_plain and os.environ.get(START_METHOD) != "spawn":
             server = server_of_this_process()
             if server.serves(env):
-                return server.fork(env, stdin, output, result)
+                return server.fork(env, stdin, output, result, host)
         return fresh(env, stdin, output, result, wrap)
 
     processes._start_process = start
     atexit.register(_close_server)
+
+
+def _host_of(wrap: Any) -> int | None:
+    """Returns the process that keeps the namespaces of a host of netns.py, if `wrap`
+    runs a command there and changes nothing else."""
+    host = getattr(wrap, "__self__", None)
+    return host.pid if getattr(host, "hosts_file", "") is None else None
 
 
 def _close_server() -> None:
@@ -269,7 +286,7 @@ def _serve(connection: socket.socket) -> int | None:
         request = _receive(connection)
         if request is None:
             return None
-        (env, folder), (stdin, output, result, status_fd) = request
+        (env, folder, host), (stdin, output, result, status_fd) = request
         server = os.getpid()
         begun_fd, begun_end = os.pipe()
         pid = os.fork()
@@ -283,6 +300,8 @@ def _serve(connection: socket.socket) -> int | None:
             for fd in (wake_fd, wake_end, begun_fd, status_fd, *status_fds.values()):
                 os.close(fd)
             _become_rank(env, folder, stdin, output)
+            if host is not None:
+                _enter(host)
             rank_main.rank_process.end_with_parent(server)
             return int(result)
         status_fds[pid] = status_fd
@@ -307,6 +326,15 @@ def _become_rank(env: dict[str, str], folder: str, stdin: int, output: int) -> N
     if "numpy.random" in sys.modules:
         # Python's own generator is seeded anew by each fork.
         sys.modules["numpy.random"].seed()
+
+
+def _enter(host: int) -> None:
+    """Moves this process into the network and the host name of another one."""
+    for name in ("net", "uts"):
+        namespace = os.open(f"/proc/{host}/ns/{name}", os.O_RDONLY)
+        if ctypes.CDLL(None, use_errno=True).setns(namespace, 0) != 0:
+            raise OSError(ctypes.get_errno(), f"entering {name} of process {host}")
+        os.close(namespace)
 
 
 def _end(returncode: int) -> NoReturn:
