@@ -7,10 +7,8 @@ import functools
 import inspect
 import json
 import os
-import pickle
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,7 @@ import pytest
 import distlite as dist
 from distlite import _C
 from distlite.launch.command import main
-from distlite.tools import failure, flight_recorder, prometheus, recording, trace
+from distlite.tools import failure, recording, trace
 from distlite.tools.job import Job, jobs_of
 from distlite.tools.table import table_of
 
@@ -395,84 +393,3 @@ def test_folders_follow_the_environment(monkeypatch):
         f"/tmp/distlite-{user}",
         "/run/user/7/distlite",
     ]
-
-
-def test_metrics_are_of_one_value_each(world):
-    for _ in range(2):
-        dist.barrier()
-    mine = own()
-    mine.command = "python"
-    job = Job([mine])
-    store = {
-        "address": 'a "b"\n',
-        "identity": "ff",
-        "keys": 3,
-        "refusals": {"bytes": 0, "keys": 2},
-    }
-    lines = prometheus.text_of([(job, store), (job, {"address": "c", "error": "gone"})])
-    samples = dict(
-        line.rsplit(" ", 1) for line in lines.splitlines() if not line.startswith("#")
-    )
-    assert len(samples) == len([s for s in lines.splitlines() if s[0] != "#"])
-    rank = f'job="{mine.job}",host="{mine.host}",rank="0"'
-    assert samples[f'distlite_rank_up{{{rank},pid="{mine.pid}"}}'] == "1.0"
-    counted = f'distlite_collectives_total{{{rank},group="0",backend="gloo"}}'
-    assert samples[counted] == "2.0"
-    labels = f'job="{mine.job}",address="a \\"b\\"\\n"'
-    assert samples[f"distlite_store_keys{{{labels}}}"] == "3.0"
-    assert samples[f'distlite_store_refusals{{{labels},kind="keys"}}'] == "2.0"
-    assert samples[f'distlite_store_up{{job="{mine.job}",address="c"}}'] == "0.0"
-    assert "# TYPE distlite_store_refusals counter" in lines
-    assert "# TYPE distlite_store_keys gauge" in lines
-
-
-def test_messages_of_one_line_are_one_metric(world):
-    dist.barrier()
-    mine = own()
-    operation = own().operations[-1]
-    waiting = [replace(operation, state="running", started=n) for n in (5, 9)]
-    mine.operations, mine.taken = waiting, 2 * 10**9 + 5
-    lines = prometheus.text_of([(Job([mine]), None)]).splitlines()
-    found = [line for line in lines if line.startswith("distlite_operation_seconds{")]
-    (line,) = found
-    assert line.endswith(" 2.0") and 'operation="barrier"' in line
-
-
-def test_flight_recorders_have_what_did_not_end(world, tmp_path):
-    dist.all_reduce(np.ones(3))
-    dist.exscan(np.ones(2))
-    mine = own()
-    mine.operations = mine.operations[-2:]
-    mine.operations[-1].status = "timeout"
-    # Another default group that the process has had before.
-    group = mine.operations[0].group
-    assert group is not None
-    mine.groups.insert(0, replace(group, serial=0, rank=1, size=2))
-    queued = replace(mine.operations[0], state="queued", sequence=None, started=0)
-    mine.operations.append(replace(queued, ended=0))
-    (path,) = flight_recorder.write_dumps([mine], str(tmp_path / "fr-"))
-    assert path == str(tmp_path / "fr-0")
-    dump = pickle.loads((tmp_path / "fr-0").read_bytes())
-    assert dump["pg_config"]["0"]["ranks"] == "[0]"
-    entries = dump["entries"]
-    assert [e["profiling_name"] for e in entries] == [
-        "gloo:all_reduce",
-        "gloo:reduce",
-        "gloo:all_reduce",
-    ]
-    assert [e["state"] for e in entries] == ["completed", "started", "scheduled"]
-    assert [e["collective_seq_id"] for e in entries] == [1, 2, 3]
-    assert [e["record_id"] for e in entries] == [0, 1, 2]
-    assert entries[0]["input_sizes"] == [[3]]
-    assert entries[0]["frames"][0]["filename"].endswith("test_recording.py")
-    assert dump["pg_status"]["0"] == {
-        "last_enqueued_collective": 3,
-        "last_started_collective": 2,
-        "last_completed_collective": 1,
-    }
-
-
-def test_flight_recorders_are_of_one_job(world, tmp_path):
-    dist.barrier()
-    with pytest.raises(ValueError, match="different ranks of one job"):
-        flight_recorder.write_dumps([own(), own()], str(tmp_path / "fr-"))

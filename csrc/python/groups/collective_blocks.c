@@ -289,14 +289,10 @@ note_write(const dlpy_side *side)
     return 0;
 }
 
-/* The first array of a list represents the whole list. */
 static bool
-shows(const dlpy_side *side)
+is_shown(const dlpy_side *side)
 {
-    const dlpy_tensor *tensor =
-        side->has_tensor || side->list.count == 0 ? &side->tensor : side->list.tensors;
-
-    return (side->has_tensor || side->list.count > 0) && dlpy_events_want(tensor);
+    return (side->has_tensor || side->list.count > 0) && dlpy_events_are_on();
 }
 
 /* A list has a reference to its arrays already. */
@@ -316,7 +312,7 @@ dlpy_sides_finish(dlpy_collective *self, dl_call *call, dlpy_side *input,
     dlpy_work_keep keep = {.guard = &guard};
     PyObject *result;
 
-    if (shows(input) || shows(output)) {
+    if (is_shown(input) || is_shown(output)) {
         self->inputs = arrays_of(input);
     }
     if (note_write(output) < 0

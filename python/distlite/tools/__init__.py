@@ -13,12 +13,10 @@ facts        what a rank finds out about its host
 links        whether pairs of ranks can connect, and how fast
 diagnosis    problems in the facts of all ranks
 store_facts  the statistics of the server of a job's store
-worlds       the elastic worlds in a job's store
 text         tables for terminals and files
 
 In a process itself:
 
 debugger         the debugger of distlite.breakpoint()
 log_capture      lines of the log as records of the logger "distlite"
-profiler_events  operations as events of torch's profiler
 """

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from distlite.launch.arguments import Parser
-from distlite.tools import prometheus
 from distlite.tools.dump import dump_all
 from distlite.tools.job import Job, Member, jobs_of, none_found
 from distlite.tools.recording import Operation, read_all
 from distlite.tools.store_facts import describe, store_of
 from distlite.tools.table import HEADERS, rows_of, title_of
 from distlite.tools.text import show
-from distlite.tools.worlds import describe as describe_world
 
 CLEAR = "\033[H\033[2J"
 GROUP_FACTS = "name backend rank size is_open begun"
@@ -58,11 +56,6 @@ def _parser() -> Parser:
         "--job", metavar="NAME", help="show only the job whose name begins with NAME"
     )
     parser.add_argument("--json", action="store_true", help="write JSON")
-    parser.add_argument(
-        "--prometheus",
-        action="store_true",
-        help="write metrics of ranks and store in the text format of Prometheus",
-    )
     parser.add_argument(
         "--all", action="store_true", help="also show jobs without a living rank"
     )
@@ -104,9 +97,6 @@ def _show(jobs: list[Job], reason: str, options: argparse.Namespace) -> None:
         found = [{**job_facts(job), "store": store} for job, store in with_stores]
         print(json.dumps({"jobs": found}), flush=True)
         return
-    if options.prometheus:
-        print(prometheus.text_of(with_stores), end="", flush=True)
-        return
     if options.watch is not None and sys.stdout.isatty():
         print(CLEAR, end="")
     if not jobs:
@@ -115,8 +105,6 @@ def _show(jobs: list[Job], reason: str, options: argparse.Namespace) -> None:
         show(title_of(job), HEADERS, rows_of(job), sys.stdout)
         if store is not None:
             print(describe(store))
-            for world in store.get("worlds", ()):
-                print(describe_world(world))
     sys.stdout.flush()
 
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``distlite trace``: writes the recordings of all ranks as one trace for Perfetto, or
-as files for torch's flight recorder analysis.
+"""``distlite trace``: writes the recordings of all ranks as one trace for Perfetto.
 
 The format of the trace is Chrome's "JSON object" trace: a process per rank, a track per
 group, and as many tracks for messages as there are at one time.
@@ -15,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from distlite.launch.arguments import Parser
-from distlite.tools.flight_recorder import write_dumps
 from distlite.tools.job import Job, jobs_of, none_found
 from distlite.tools.recording import Group, Operation, Recording, read, read_all
 
@@ -27,10 +25,6 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         recordings = _recordings(options)
-        if options.flight_recorder is not None:
-            for path in write_dumps(recordings, options.flight_recorder):
-                print(path)
-            return 0
     except (OSError, ValueError) as error:
         print(f"distlite trace: {error}", file=sys.stderr)
         return 1
@@ -51,8 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "distlite trace",
-        "Write the recorded operations of all ranks as a trace for Perfetto, or for "
-        "torch's flight recorder analysis.",
+        "Write the recorded operations of all ranks as a trace for Perfetto.",
         "[dump...]",
     )
     parser.add_argument(
@@ -74,11 +67,6 @@ def _parser() -> Parser:
         default="trace.json",
         metavar="FILE",
         help="file to write; - is stdout",
-    )
-    parser.add_argument(
-        "--flight-recorder",
-        metavar="PREFIX",
-        help="write PREFIX<rank> for torch's torchfrtrace instead of the trace",
     )
     return parser
 
