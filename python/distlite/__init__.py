@@ -140,13 +140,8 @@ def __getattr__(name: str) -> object:
         return value
     if name in _MODULES:
         return _import(name)
-    hint = ""
-    if not name.startswith("_"):
-        from .other_names import hint_for
-
-        hint = hint_for(name, __all__)
     raise AttributeError(
-        f"module 'distlite' has no attribute {name!r}{hint}", name=name, obj=_self
+        f"module 'distlite' has no attribute {name!r}", name=name, obj=_self
     )
 
 

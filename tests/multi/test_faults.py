@@ -58,34 +58,6 @@ def test_connections_that_are_cut():
         assert re.match(r"all_reduce #\d+ in group 0: .*rank", text), text
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_drawn_faults_leave_no_rank_without_an_answer(seed):
-    faults = testing.draw_faults(seed, 3, operations=12, longest=0.2)
-    killed = {each.rank for each in faults if each.kind == "kill"}
-    for each in testing.rank_outcomes(fault_ranks.add_up, 3, faults=faults):
-        assert not each.is_late, f"{faults}\n{each.describe()}"
-        if each.is_good:
-            assert each.value == TOTAL, faults
-        else:
-            assert killed, f"{faults}\n{each.describe()}"
-
-
-def test_draws():
-    drawn = [testing.draw_faults(seed, [1, 5], operations=7) for seed in range(300)]
-    assert drawn == [
-        testing.draw_faults(seed, [1, 5], operations=7) for seed in range(300)
-    ]
-    every = [each for faults in drawn for each in faults]
-    assert {each.kind for each in every} == {"delay", "slow", "stop", "cut", "kill"}
-    assert {each.rank for each in every} == {1, 5}
-    assert {each.at for each in every} == set(range(1, 8))
-    assert {len(faults) for faults in drawn} == {1, 2, 3}
-    assert all(each.seconds <= 0.01 for each in every if each.kind == "slow")
-    assert all(each == eval(repr(each)) for each in every)
-    only = testing.draw_faults(1, 2, kinds=["stop"], most=1, longest=0.5)
-    assert [each.kind for each in only] == ["stop"] and only[0].seconds <= 0.5
-
-
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import distlite as dist
-from distlite import other_names, testing
+from distlite import testing
 from distlite.spawn import spawn
 
 PLACE = {
@@ -321,50 +321,3 @@ def test_of_names(tmp_path: Path) -> None:
     assert "module 'distlite' has no attribute 'allreduce'" in done.stderr
     # Python 3.15 puts a dot before the name.
     assert re.search(r"Did you mean:? '\.?all_reduce'", done.stderr), done.stderr
-
-
-# What users of mpi4py and Horovod type, and what the error says.
-OTHER_NAMES = [
-    ("bcast", "broadcast(x, src=0), or broadcast_object_list(objects, src=0)"),
-    ("allreduce", "all_reduce"),
-    ("Allreduce", "all_reduce"),
-    ("Iallreduce", "all_reduce with async_op=True"),
-    ("allgather", "all_gather"),
-    ("Send", "send"),
-    ("Irecv", "irecv"),
-    ("COMM_WORLD", "group.WORLD, which group=None stands for as well"),
-    ("Get_size", "get_world_size()"),
-    ("Waitall", "wait_all"),
-    ("SUM", "ReduceOp.SUM"),
-    ("init", "init_process_group()"),
-]
-
-
-@pytest.mark.parametrize(("name", "spelling"), OTHER_NAMES)
-def test_of_names_of_others(name: str, spelling: str) -> None:
-    with pytest.raises(AttributeError) as caught:
-        getattr(dist, name)
-    text = f"module 'distlite' has no attribute {name!r}; in distlite: {spelling}"
-    assert str(caught.value) == text
-    assert (caught.value.name, caught.value.obj) == (name, dist)
-
-
-def test_every_spelling_is_a_name_that_there_is() -> None:
-    begin = re.compile(r"[A-Za-z_]+")
-    for spelling in other_names._NAMES.values():
-        name = begin.match(spelling)
-        if name and spelling[name.end() :][:1] in ("", "(", "."):
-            assert hasattr(dist, name[0]) or spelling.endswith("of Python"), spelling
-    for name in other_names._REDUCTIONS.values():
-        assert hasattr(dist.ReduceOp, name.partition(",")[0])
-
-
-@pytest.mark.parametrize(
-    ("name", "spelling"), [("MEAN", "AVG"), ("PROD", "PRODUCT"), ("sum", "SUM")]
-)
-def test_of_reductions_of_others(name: str, spelling: str) -> None:
-    with pytest.raises(AttributeError) as caught:
-        getattr(dist.ReduceOp, name)
-    text = f"'ReduceOp' has no attribute {name!r}; in distlite: ReduceOp.{spelling}"
-    assert str(caught.value) == f"type object {text}"
-    assert not hasattr(dist.ReduceOp, "anything")

@@ -58,16 +58,6 @@ class _ReduceOpMeta(type):
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, RedOpType) or super().__instancecheck__(instance)
 
-    def __getattr__(cls, name: str) -> Any:
-        from ..other_names import reduction_hint
-
-        raise AttributeError(
-            f"type object {cls.__name__!r} has no attribute {name!r}"
-            + reduction_hint(name, RedOpType.__members__),
-            name=name,
-            obj=cls,
-        )
-
 
 class ReduceOp(metaclass=_ReduceOpMeta):
     """The reduction of a collective: `ReduceOp.SUM` and so on.

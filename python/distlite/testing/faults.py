@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Faults that ranks under test run into, at operations that are given or drawn."""
+"""Faults that ranks under test run into, at operations that are given."""
 
 from __future__ import annotations
 
 import os
-import random
 import signal
 import socket
 import stat
@@ -70,47 +69,6 @@ class Fault:
     def __repr__(self) -> str:
         seconds = f", seconds={self.seconds:g}" if self.seconds else ""
         return f"Fault({self.kind!r}, rank={self.rank}, at={self.at}{seconds})"
-
-
-def draw_faults(
-    seed: int,
-    ranks: int | Sequence[int],
-    *,
-    operations: int = 100,
-    kinds: Sequence[str] = KINDS,
-    most: int = 3,
-    longest: float = 1.0,
-) -> list[Fault]:
-    """Draws faults, the same ones for the same seed and arguments.
-
-    Args:
-        seed: The seed.
-        ranks: The ranks that may be hit, or their number.
-        operations: The faults happen before one of so many operations of a rank.
-        kinds: The kinds of `Fault` that may occur.
-        most: The largest number of faults; there is at least one.
-        longest: The longest delay or stop in seconds; each call is slowed down by at
-            most a hundredth of it.
-
-    Returns:
-        The faults, to be passed to `run_ranks` and the like.
-
-    Example:
-        >>> from distlite import testing
-        >>> faults = testing.draw_faults(7, 4, kinds=["kill"], most=1)
-        >>> faults == testing.draw_faults(7, 4, kinds=["kill"], most=1)
-        True
-    """
-    choice = random.Random(seed)
-    among = range(ranks) if isinstance(ranks, int) else ranks
-    faults = []
-    for _ in range(choice.randint(1, most)):
-        kind, rank = choice.choice(kinds), choice.choice(among)
-        at = choice.randint(1, operations)
-        span = choice.uniform(0, longest) / (100 if kind == "slow" else 1)
-        takes_time = kind in ("delay", "slow", "stop")
-        faults.append(Fault(kind, rank, at, round(span, 4) if takes_time else 0.0))
-    return faults
 
 
 def check_faults(faults: Sequence[Fault], size: int) -> None:
