@@ -8,9 +8,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from ._C import DistError, TCPStore
 from .groups.world import world
-from .launch.environment import LISTEN_FD
-from .launch.master import bind_master
 from .spawn import ProcessException, check_arguments, start_processes
 
 __all__ = ["notebook_launcher"]
@@ -68,21 +67,22 @@ def notebook_launcher(
         )
     ranks = None
     try:
-        with bind_master(ADDRESS, port) as master:
+        with _serve(port) as store:
             variables = {
                 "WORLD_SIZE": str(count),
                 "LOCAL_WORLD_SIZE": str(count),
                 "MASTER_ADDR": ADDRESS,
-                "MASTER_PORT": str(master.getsockname()[1]),
+                "MASTER_PORT": str(store.port),
+                "TORCHELASTIC_USE_AGENT_STORE": "True",
             }
-            words = (function, args, variables, master.fileno())
+            words = (function, args, variables)
             with warnings.catch_warnings():
                 # Python warns of a fork beside threads, which every notebook has.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 ranks = start_processes(_work, words, count, False, start_method="fork")
-        assert ranks is not None
-        while not ranks.join():
-            pass
+            assert ranks is not None
+            while not ranks.join():
+                pass
     except ProcessException:
         raise
     except BaseException:  # the cell was interrupted
@@ -112,8 +112,11 @@ def _port(given: int | str) -> int:
     return port
 
 
-# Variables of a launcher that started the notebook, which are about other ranks.
-_OTHERS = ("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", LISTEN_FD)
+def _serve(port: int) -> TCPStore:
+    try:
+        return TCPStore(ADDRESS, port, is_master=True, wait_for_workers=False)
+    except DistError as error:
+        raise OSError(f"cannot listen on {ADDRESS}:{port}: {error}") from None
 
 
 def _work(
@@ -121,14 +124,9 @@ def _work(
     function: Callable[..., object],
     args: tuple[Any, ...],
     variables: dict[str, str],
-    master: int,
 ) -> None:
     """Runs a rank in the new process."""
-    for name in _OTHERS:
-        os.environ.pop(name, None)
+    # Of a launcher that started the notebook, about other ranks.
+    os.environ.pop("TORCHELASTIC_RUN_ID", None)
     os.environ.update(variables, RANK=str(rank), LOCAL_RANK=str(rank))
-    if rank == 0:
-        os.environ[LISTEN_FD] = str(master)
-    else:
-        os.close(master)
     function(*args)

@@ -8,7 +8,6 @@ for a second one (a re-rendezvous) is refused, as in torch, whose texts these ar
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from operator import index
@@ -27,9 +26,6 @@ Answer = tuple[Store, int, int]
 
 __all__ = ["address_of", "register_rendezvous_handler", "rendezvous"]
 
-# A launcher on the same host binds the port and hands the socket to rank 0, so that no
-# other program can take the port in between.
-LISTEN_FD = "DISTLITE_LISTEN_FD"
 PROBE_SECONDS = 5.0
 
 _handlers: dict[str, Callable[..., Iterator[Answer]]] = {}
@@ -389,8 +385,8 @@ def _tcp_store(
         raise ValueError(f"port must have value from 0 to 65535 but was {port}.")
     is_launchers = _is_launchers(host, port)
     is_master = rank == 0 and not (is_launchers and _is_served(host, port))
-    listen_fd = _inherited_socket(port) if is_master else None
-    if is_master and listen_fd is None and _is_for_other_hosts(host, world_size):
+    listen_fd = None
+    if is_master and _is_for_other_hosts(host, world_size):
         listen_fd = _listen_everywhere(port)
     store = TCPStore(
         host,
@@ -431,31 +427,6 @@ def _listen_everywhere(port: int) -> int | None:
         ).detach()
     except OSError:
         return None
-
-
-def _inherited_socket(port: int) -> int | None:
-    """Returns the launcher's socket for `port`, once: children must not use it
-    again."""
-    text = os.environ.pop(LISTEN_FD, "")
-    if not text.isdecimal():
-        return None
-    fd = int(text)
-    return fd if _is_bound_to(fd, port) else None
-
-
-def _is_bound_to(fd: int, port: int) -> bool:
-    # The number may be that of another file in this process by now.
-    try:
-        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
-            return False
-        import socket
-
-        probe = socket.socket(fileno=os.dup(fd))
-    except OSError:
-        return False
-    with probe:
-        name = probe.getsockname()
-        return isinstance(name, tuple) and len(name) >= 2 and name[1] == port
 
 
 # Handlers whose store need not wait for its clients.

@@ -16,8 +16,7 @@ from launching import (
     write_script,
 )
 
-from distlite.launch.environment import NO_STORE
-from distlite.launch.master import bind_master, check_address, listen_for_nodes
+from distlite.launch.master import check_address, listen_for_nodes
 
 COMMAND = [
     sys.executable,
@@ -113,47 +112,6 @@ def test_one_rank_per_core():
     assert result.stdout == "[rank0]: 1\n"
 
 
-def test_rank_0_is_handed_the_bound_socket(tmp_path):
-    script = write_script(
-        tmp_path,
-        """
-        import socket
-        fd = os.environ.get("DISTLITE_LISTEN_FD")
-        if fd is not None:
-            with socket.socket(fileno=int(fd)) as listener:
-                assert listener.getsockname()[1] == int(os.environ["MASTER_PORT"])
-                listener.listen()
-                socket.create_connection(listener.getsockname()).close()
-        sockets = [n for n in os.listdir("/proc/self/fd") if int(n) > 2
-                   and os.path.exists(f"/proc/self/fd/{n}")
-                   and os.readlink(f"/proc/self/fd/{n}").startswith("socket:")]
-        print(fd is not None, len(sockets))
-        """,
-    )
-    # As of torchrun: without a store of the launcher's.
-    own_store = {NO_STORE: "1"}
-    result = launch(["--nproc-per-node", 3, script], env=own_store)
-    assert sorted(result.stdout.splitlines()) == [
-        "[rank0]: True 0",
-        "[rank1]: False 0",
-        "[rank2]: False 0",
-    ], result.stderr
-
-
-def test_a_program_that_ignores_the_socket_can_bind_the_port(tmp_path):
-    script = write_script(
-        tmp_path,
-        """
-        import socket
-        with socket.create_server(("", int(os.environ["MASTER_PORT"]))) as listener:
-            socket.create_connection(listener.getsockname()).close()
-        print("served")
-        """,
-    )
-    own_store = {NO_STORE: "1"}
-    assert launch([script], env=own_store).stdout == "[rank0]: served\n"
-
-
 def test_a_port_in_use_is_said_before_any_rank_starts(tmp_path):
     script = write_script(tmp_path, "print('started')")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -165,18 +123,17 @@ def test_a_port_in_use_is_said_before_any_rank_starts(tmp_path):
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("own_store", ["0", "1"])
-def test_an_address_of_another_host_is_refused_at_once(tmp_path, own_store):
+def test_an_address_of_another_host_is_refused_at_once(tmp_path):
     script = write_script(tmp_path, "print('started')")
     # For documentation only: nobody has it.
     words = ["--master-addr", "203.0.113.1", "--master-port", 29500, script]
-    result = launch(words, env={NO_STORE: own_store})
+    result = launch(words)
     expected = "cannot listen on 203.0.113.1:29500: Cannot assign requested address"
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == f"distlite: {expected}\n"
 
 
-@pytest.mark.parametrize("listen", [bind_master, check_address, listen_for_nodes])
+@pytest.mark.parametrize("listen", [check_address, listen_for_nodes])
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
@@ -304,11 +261,10 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("no_store", ["0", "1"], ids=["launcher", "rank0"])
-def test_ranks_speak_tls_with_the_launchers_token(tmp_path, no_store):
+def test_ranks_speak_tls_with_the_launchers_token(tmp_path):
     script = write_script(tmp_path, WITH_TLS)
     words = ["-n", 2, "--token=auto", "--tls=psk", script]
-    result = launch(words, env={NO_STORE: no_store}, cwd=tmp_path)
+    result = launch(words, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("this store's server speaks TLS only") == 2
     result = launch(["-n", 2, "--tls=psk", script], cwd=tmp_path)
@@ -316,12 +272,10 @@ def test_ranks_speak_tls_with_the_launchers_token(tmp_path, no_store):
     assert "takes its key from the job's token" in result.stderr
 
 
-@pytest.mark.parametrize("no_store", ["0", "1"], ids=["launcher", "rank0"])
-def test_the_launcher_makes_a_token_that_nobody_sees(tmp_path, no_store):
+def test_the_launcher_makes_a_token_that_nobody_sees(tmp_path):
     script = write_script(tmp_path, WITH_TOKEN)
     (tmp_path / "runtime").mkdir(0o700)
     settings = {
-        NO_STORE: no_store,
         "DISTLITE_RUNTIME_DIR": str(tmp_path / "runtime"),
         "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
         "TORCH_CPP_LOG_LEVEL": "INFO",

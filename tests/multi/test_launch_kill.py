@@ -31,8 +31,8 @@ FAMILY_SIZE = 3  # of one rank: itself, sh, sleep
 
 
 def is_complete(token, ranks):
-    """All started: the launcher, its guardian, and every rank's family."""
-    return len(processes_of(token)) == 2 + FAMILY_SIZE * ranks
+    """All started: the launcher and every rank's family."""
+    return len(processes_of(token)) == 1 + FAMILY_SIZE * ranks
 
 
 @pytest.mark.parametrize(
@@ -123,110 +123,14 @@ def test_a_second_ctrl_c_works_while_nobody_reads_the_output(tmp_path):
         assert not processes_of(token)
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 4])
-def test_a_killed_launcher_leaves_nothing(tmp_path, ranks):
-    script = write_script(tmp_path, FAMILY)
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    words = ["--nproc-per-node", ranks, script]
-    with launched(words, env={"TMPDIR": str(temporary)}) as (process, token):
-        wait_until(lambda: is_complete(token, ranks))
-        assert list(temporary.iterdir())
-        process.kill()
-        wait_until(lambda: not processes_of(token))
-    assert not list(temporary.iterdir())
-
-
-def test_a_launcher_killed_at_any_moment_leaves_nothing(tmp_path):
-    script = write_script(tmp_path, FAMILY)
+def test_no_rank_outlives_its_launcher_killed_at_any_moment(tmp_path):
+    script = write_script(tmp_path, "time.sleep(600)")
     for step in range(6):
         with launched(["--nproc-per-node", 4, script]) as (process, token):
             time.sleep(0.025 * step)  # where it is then, from import to all started
             process.kill()
             process.wait(LIMIT)
             wait_until(lambda: not processes_of(token))
-
-
-def guardians_of(process, token):
-    processes = processes_of(token)
-    command = processes[process.pid]
-    return [
-        pid
-        for pid, other in processes.items()
-        if other == command and pid != process.pid
-    ]
-
-
-def test_ranks_die_with_the_launcher_even_without_its_guardian(tmp_path):
-    script = write_script(tmp_path, "print('ready'); time.sleep(600)")
-    words = ["--nproc-per-node", 2, script]
-    # Nobody is left to remove what is in there.
-    with launched(words, env={"TMPDIR": str(tmp_path)}) as (process, token):
-        for _ in range(2):
-            assert process.stdout.readline().endswith("ready\n")
-        (guardian,) = guardians_of(process, token)
-        process.send_signal(signal.SIGSTOP)  # so that it makes no other one
-        os.kill(guardian, signal.SIGKILL)
-        process.kill()
-        wait_until(lambda: not processes_of(token))
-
-
-def test_a_guardian_that_was_killed_is_replaced(tmp_path):
-    script = write_script(tmp_path, FAMILY)
-    with launched(["--nproc-per-node", 2, script]) as (process, token):
-        wait_until(lambda: is_complete(token, 2))
-        for _ in range(2):
-            (guardian,) = guardians_of(process, token)
-            os.kill(guardian, signal.SIGKILL)
-            wait_until(
-                lambda old=guardian: guardians_of(process, token) not in ([], [old])
-            )
-        assert process.poll() is None
-        process.kill()
-        wait_until(lambda: not processes_of(token))
-
-
-def test_a_guardian_knows_the_groups_of_the_one_before_from_its_first_moment():
-    # Nothing is said to the second one, as if its launcher were killed right after the
-    # fork.
-    script = """
-import os, signal, subprocess, sys, time
-from distlite.launch.guardian import Guardian
-
-guardian = Guardian()
-group = subprocess.Popen(["sleep", "600"], start_new_session=True)
-guardian.remember(group.pid)
-os.kill(guardian.pid, signal.SIGKILL)
-os.waitpid(guardian.pid, 0)
-guardian._send = lambda *_: None
-guardian.replace()
-guardian.close()
-sys.exit(-group.wait(10) != signal.SIGKILL)
-"""
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=LIMIT)
-
-
-def test_a_job_without_its_guardian_starts_again(tmp_path):
-    script = write_script(
-        tmp_path,
-        """
-        import signal
-        parent = os.getppid()
-        if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-            for entry in os.listdir("/proc"):
-                try:
-                    stat = open(f"/proc/{entry}/stat").read().rpartition(")")[2].split()
-                except OSError:
-                    continue
-                own = int(entry) == os.getpid() if entry.isdigit() else True
-                if not own and int(stat[1]) == parent and int(stat[3]) == int(entry):
-                    os.kill(int(entry), signal.SIGKILL)  # the guardian, and other ranks
-            sys.exit(1)
-        print("again")
-        """,
-    )
-    done = launch(["--max-restarts", 1, script])
-    assert "again" in done.stdout, done.stdout + done.stderr
 
 
 def test_what_a_failed_rank_left_behind_is_ended(tmp_path):

@@ -64,7 +64,7 @@ def test_the_environment_is_the_ranks_own(tmp_path, monkeypatch):
             "LOCAL_WORLD_SIZE": "2",
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
-            "TORCHELASTIC_USE_AGENT_STORE": None,
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
             "TORCHELASTIC_RUN_ID": None,
         }
 

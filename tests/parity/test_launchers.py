@@ -80,8 +80,7 @@ def variables(output, prefix):
 def test_ranks_find_the_variables_that_torchrun_sets(tmp_path):
     script = write_script(tmp_path, SHOW_VARIABLES)
     words = ["--nproc-per-node", 2, "--role", "trainer", script]
-    extra = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    settings = {"env": extra, "stderr": subprocess.DEVNULL, "timeout": TIMEOUT}
+    settings = {"stderr": subprocess.DEVNULL, "timeout": TIMEOUT}
     theirs = launch(words, command=TORCHRUN, **settings)
     ours = launch(words, **settings)
     their_ranks, our_ranks = variables(theirs.stdout, ""), {}

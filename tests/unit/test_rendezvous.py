@@ -4,7 +4,6 @@ import sys
 from datetime import timedelta
 
 import pytest
-from ports import reserve_port
 
 import distlite
 from distlite import DistStoreError, rendezvous
@@ -22,7 +21,7 @@ MASTER = {
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
     """A master's environment, that tests take things from."""
-    for name in ("USE_LIBUV", "DISTLITE_LISTEN_FD", "TORCHELASTIC_USE_AGENT_STORE"):
+    for name in ("USE_LIBUV", "TORCHELASTIC_USE_AGENT_STORE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in MASTER.items():
         monkeypatch.setenv(name, value)
@@ -309,48 +308,6 @@ def bound_socket():
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     return listening, listening.getsockname()[1]
-
-
-def test_adopts_the_launchers_socket_once(environment):
-    listening, port = bound_socket()
-    environment.setenv("MASTER_PORT", str(port))
-    environment.setenv("DISTLITE_LISTEN_FD", str(listening.detach()))
-    store = first("env://")[0]
-    store.set("key", "value")
-    assert store.port == port
-    import os
-
-    assert "DISTLITE_LISTEN_FD" not in os.environ
-
-
-@pytest.mark.parametrize("kind", ["text", "no descriptor", "file", "other port"])
-def test_ignores_what_is_not_the_launchers_socket(environment, tmp_path, kind):
-    other, _ = bound_socket()
-    with other, open(tmp_path / "file", "w") as file:
-        fd = {
-            "text": "x",
-            "no descriptor": "1000000",
-            "file": str(file.fileno()),
-            "other port": str(other.fileno()),
-        }[kind]
-        environment.setenv("DISTLITE_LISTEN_FD", fd)
-        port = reserve_port()
-        environment.setenv("MASTER_PORT", str(port))
-        store = first("env://")[0]
-        assert store.port == port
-        assert not file.closed
-        assert other.getsockname()[1] != port
-
-
-def test_a_client_leaves_the_socket_alone(environment):
-    listening, port = bound_socket()
-    listening.listen()
-    with listening:
-        environment.setenv("DISTLITE_LISTEN_FD", str(listening.fileno()))
-        environment.setenv("MASTER_PORT", str(port))
-        with pytest.raises(distlite.DistError):
-            first("env://", 1, 2, timeout=timedelta(milliseconds=100))
-        assert listening.getsockname()[1] == port
 
 
 @pytest.mark.parametrize(

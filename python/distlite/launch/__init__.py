@@ -8,13 +8,12 @@ cores          how many cores this process may use
 numa           a rank's cores by the host's NUMA nodes
 nodes          the launchers of the other nodes
 open_nodes     the same where nodes come and go
-master         sockets for the store, bound before the ranks start
+master         the addresses of the store
 environment    the variables that each rank gets
 errors         what a failed rank tells, and which one is the cause, also for spawn
 output         merges the ranks' output into one
 rank_process   what starting processes has in common, also for spawn and testing
 worker         the process of one rank
-guardian       ends the ranks if the launcher itself is killed
 signals        a pipe by which a loop polls for signals
 attempt        the loop over the ranks, from their start to their end
 supervisor     the job: attempts, until one succeeds or none is left

@@ -20,12 +20,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from distlite import _C
-from distlite.launch.environment import (
-    LISTEN_FD,
-    RELAY,
-    job_environment,
-    rank_environment,
-)
+from distlite.launch.environment import RELAY, job_environment, rank_environment
 from distlite.launch.errors import ERROR_FILE, SETTLING_TIME, LastWords
 from distlite.launch.numa import cores_of_rank
 from distlite.launch.options import STDERR, STDOUT
@@ -108,7 +103,7 @@ class Attempt:
         for local_rank in range(self._options.nproc_per_node):
             worker, plan = self._prepare(local_rank, self.number)
             self.workers.append(worker)
-            answers.append(worker.start(plan, self._job.guardian))
+            answers.append(worker.start(plan))
         program = self._options.command[0]
         errors = []
         for answer in answers:
@@ -135,7 +130,7 @@ class Attempt:
         try:
             worker, plan = self._prepare(failed.local_rank, failed.restart + 1)
             self.workers.append(worker)
-            answer = worker.start(plan, self._job.guardian)
+            answer = worker.start(plan)
             Worker.check_start(answer, self._options.command[0])
         except OSError as error:
             self._job.say(f"distlite: rank {failed.rank}: {error.strerror or error}")
@@ -167,9 +162,6 @@ class Attempt:
             plan.cores = cores_of_rank(
                 options.numa_binding, local_rank, options.nproc_per_node
             )
-        if rank == 0 and self._job.listen_fd is not None:
-            plan.listen_fd = self._job.listen_fd
-            environment[LISTEN_FD] = str(plan.listen_fd)
         folder, error_file = None, None
         if self._job.folder is not None:
             # Laid out as torchrun's, with stdout.log, stderr.log and error.json.
@@ -299,8 +291,6 @@ class Attempt:
             if pid in by_pid:
                 by_pid[pid].end(status)
                 ended.append(by_pid[pid])
-            elif pid == self._job.guardian.pid:
-                self._job.guardian.replace()
         if any_ended:
             self._forget_empty_groups()
         return ended
@@ -311,7 +301,6 @@ class Attempt:
         if self._job.owns_process:
             yield -1
             return
-        yield self._job.guardian.pid
         for worker in self.workers:
             if worker.is_running:
                 yield worker.pid
@@ -384,8 +373,7 @@ class Attempt:
 
     def _forget_empty_groups(self) -> bool:
         for worker in self.workers:
-            if worker.check_group():
-                self._job.guardian.forget(worker.pid)
+            worker.check_group()
         return not all(worker.group_is_empty for worker in self.workers)
 
 

@@ -9,15 +9,10 @@ from collections.abc import Mapping
 from distlite.launch.cores import usable_cores
 from distlite.launch.options import Options
 
-# The descriptor of the bound socket that rank 0's store is to serve on; its port is
-# MASTER_PORT.
-LISTEN_FD = "DISTLITE_LISTEN_FD"
 # The relay of the host, by which its stores use a server (distlite.store_relay()).
 RELAY = "DISTLITE_STORE_RELAY"
 # What elastic.join() takes as sizes, and whether it is to wait as a spare.
 ELASTIC_SIZE, ELASTIC_SPARE = "DISTLITE_ELASTIC_SIZE", "DISTLITE_ELASTIC_SPARE"
-# If it is set, rank 0 serves the store, and not the launcher.
-NO_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
 
 class Place:
@@ -33,14 +28,6 @@ class Place:
         self.first_rank = sum(counts[:node])
 
 
-def serves_store(options: Options) -> bool:
-    """Returns whether the launcher is to serve the job's store, which then outlives
-    rank 0. The launchers of several nodes need such a store in any case, and so do
-    ranks that go on without rank 0."""
-    is_needed = options.has_peers or options.goes_on
-    return is_needed or os.environ.get(NO_STORE) != "1"
-
-
 def may_relay(environment: Mapping[str, str]) -> bool:
     """Returns whether the launcher may start a relay: the user has none, and has not
     forbidden the Unix sockets of stores."""
@@ -50,7 +37,6 @@ def may_relay(environment: Mapping[str, str]) -> bool:
 def job_environment(options: Options, place: Place, attempt: int) -> dict[str, str]:
     """Returns the variables that are the same on every rank of this node."""
     environment = dict(os.environ)
-    environment.pop(LISTEN_FD, None)
     if options.token is not None:
         environment["DISTLITE_TOKEN"] = options.token
     if options.tls is not None:
@@ -70,7 +56,7 @@ def job_environment(options: Options, place: Place, attempt: int) -> dict[str, s
         TORCHELASTIC_RUN_ID=place.run_id,
         TORCHELASTIC_RESTART_COUNT=str(attempt),
         TORCHELASTIC_MAX_RESTARTS=str(options.max_restarts),
-        TORCHELASTIC_USE_AGENT_STORE=str(serves_store(options)),
+        TORCHELASTIC_USE_AGENT_STORE="True",
         TORCHELASTIC_SIGNALS_TO_HANDLE=",".join(options.signals),
     )
     if options.goes_on:

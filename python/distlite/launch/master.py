@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sockets that a store will serve on, bound before any rank starts.
-
-A port that is only chosen can be taken by another process before it is used; one that
-is bound cannot.
-"""
+"""The addresses of a job's store: whether one can be served there, and reached."""
 
 from __future__ import annotations
 
@@ -13,18 +9,6 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-
-
-def bind_master(address: str, port: int) -> socket.socket:
-    """Binds the socket for rank 0's store; raises OSError that names the address if it
-    cannot.
-
-    The socket does not listen yet: a program that does not know of the socket that it
-    has been handed can still bind the port itself, which SO_REUSEADDR allows while
-    nothing listens there, and the kernel does not choose the port for another process.
-    """
-    with _naming(address, port):
-        return _bind(address, port)
 
 
 def check_address(address: str, port: int) -> None:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One run of a job on this node: attempts, until one succeeds or none is left.
 
-It owns what outlives an attempt: the guardian, the signals, the launcher's own output,
-the store by which the ranks find each other, and the connection to the launchers of
-other nodes.
+It owns what outlives an attempt: the signals, the launcher's own output, the store by
+which the ranks find each other, and the connection to the launchers of other nodes.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from distlite._C import DistError, TCPStore
 from distlite.launch.attempt import Attempt
-from distlite.launch.environment import Place, may_relay, serves_store
-from distlite.launch.guardian import Guardian
+from distlite.launch.environment import Place, may_relay
 from distlite.launch.nodes import Nodes
 from distlite.launch.options import DEFAULT_ADDRESS, Options
 from distlite.launch.output import own_sinks
@@ -46,7 +44,6 @@ class Supervisor:
         self.options = options
         self.owns_process = owns_process
         self.peers: Nodes | None = None
-        self.listen_fd: int | None = None
         self.folder: str | None = None
         self._store: TCPStore | None = None
         self.relay: StoreRelay | None = None
@@ -58,8 +55,6 @@ class Supervisor:
         self.sinks = own_sinks()
         try:
             self.folder = _make_folder(self.options)
-            scratch = None if self.options.keeps_files else self.folder
-            self.guardian = Guardian(scratch)
         except OSError as error:
             return self._refuse(error)
         ending = named_signals(self.options.signals)
@@ -67,7 +62,10 @@ class Supervisor:
             with subreaper(), self._open, SignalPipe(ending) as self.signals:
                 return self._run_job()
         finally:
-            self.guardian.close()
+            if self.folder is not None and not self.options.keeps_files:
+                import shutil
+
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     def _run_job(self) -> int:
         try:
@@ -97,16 +95,8 @@ class Supervisor:
 
             self.peers = self._open.enter_context(Nodes(options))
             return
-        if serves_store(options):
-            self._store = _serve(options)
-            port = self._store.port
-        else:
-            from distlite.launch.master import bind_master
-
-            master = bind_master(options.address, options.port)
-            self._open.enter_context(master)
-            self.listen_fd, port = master.fileno(), master.getsockname()[1]
-        self.place = Place(options.run_id, port, [options.nproc_per_node])
+        self._store = _serve(options)
+        self.place = Place(options.run_id, self._store.port, [options.nproc_per_node])
 
     def _try(self, attempt: Attempt) -> int:
         """Makes one attempt; returns the exit code if it is the last one."""

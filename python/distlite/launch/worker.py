@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from distlite.launch.errors import is_consequence, read_error
-from distlite.launch.guardian import Guardian
 from distlite.launch.output import TAIL_SIZE, Channel, FileStream, tail_lines
-from distlite.launch.rank_process import ENDING, fork
+from distlite.launch.rank_process import ENDING, end_with_parent, fork
 
 Stream = Channel | FileStream
 
@@ -30,7 +29,6 @@ class Plan:
     command: Sequence[str] = ()
     environment: Mapping[str, str]
     shares_stdin = False
-    listen_fd: int | None = None
     cores: set[int] | None = None
 
 
@@ -57,8 +55,9 @@ class Worker:
         self._streams = streams
         self.channels = [s for s in streams if isinstance(s, Channel)]
 
-    def start(self, plan: Plan, guardian: Guardian) -> int:
+    def start(self, plan: Plan) -> int:
         """Starts the process; the result is an argument of `check_start`."""
+        launcher = os.getpid()
         read_end, write_end = os.pipe()
         # A signal to the child would be lost before it has its own handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
@@ -66,8 +65,7 @@ class Worker:
             self.pid = fork()
             if self.pid == 0:
                 fds = [stream.rank_fd for stream in self._streams]
-                _become(plan, fds, guardian, write_end)
-            guardian.remember(self.pid)
+                _become(plan, fds, launcher, write_end)
             self.group_is_empty = False
         except OSError:
             os.close(read_end)
@@ -136,25 +134,22 @@ class Worker:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    def check_group(self) -> bool:
-        """Returns whether the group has just become empty.
+    def check_group(self) -> None:
+        """Finds out whether the group has become empty.
 
         It is called after the end of the rank or of another process: until the group is
         empty, no other process can get its id."""
         if self.group_is_empty or self.is_running:
-            return False
+            return
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:
             self.group_is_empty = True
         except PermissionError:
             pass  # not empty: its process runs as another user
-        return self.group_is_empty
 
 
-def _become(
-    plan: Plan, fds: Sequence[int], guardian: Guardian, failure: int
-) -> NoReturn:
+def _become(plan: Plan, fds: Sequence[int], launcher: int, failure: int) -> NoReturn:
     """Does everything between fork and exec, in the new process."""
     try:
         signal.set_wakeup_fd(-1)
@@ -167,9 +162,7 @@ def _become(
         # other.
         os.setpgid(0, 0)
         _leave_terminal()
-        guardian.announce()
-        # Not before, because the guardian may be gone, and writing to it would raise
-        # the signal.
+        end_with_parent(launcher)
         for number in DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         if plan.cores is not None:
@@ -178,8 +171,6 @@ def _become(
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(fds[0], 1)
         os.dup2(fds[1], 2)
-        if plan.listen_fd is not None:
-            os.set_inheritable(plan.listen_fd, True)
         os.execvpe(plan.command[0], list(plan.command), dict(plan.environment))
     except OSError as error:
         os.write(failure, str(error.errno).encode())
