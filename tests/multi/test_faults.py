@@ -78,33 +78,3 @@ def test_a_rank_that_is_not_there():
     faults = [Fault("kill", rank=3)]
     with pytest.raises(ValueError, match=r"rank=3, at=1\): there are 3 ranks"):
         testing.run_ranks(fault_ranks.add_up, 3, faults=faults)
-    with (
-        testing.world(3) as ranks,
-        pytest.raises(ValueError, match="there are 3 ranks"),
-    ):
-        ranks.run(fault_ranks.add_up, faults=faults)
-
-
-def test_threads_that_are_slow():
-    faults = [
-        Fault("stop", rank=0, at=2, seconds=0.2),
-        Fault("slow", rank=1, at=1, seconds=0.01),
-    ]
-    with testing.world(3) as ranks:
-        found = ranks.run(fault_ranks.longest_pauses, faults=faults)
-        assert found[0][0] >= 0.2
-        assert found[1][1] >= 0.01 * fault_ranks.OPERATIONS
-        # Faults are those of one run.
-        assert ranks.run(fault_ranks.add_up) == [TOTAL] * 3
-
-
-def test_a_thread_that_gives_up():
-    faults = [Fault("kill", rank=1, at=4)]
-    ranks = testing.world(3)
-    outcomes = ranks.outcomes(fault_ranks.add_up, faults=faults)
-    with pytest.raises(testing.RanksFailed, match=r"faults: \[Fault\('kill', rank=1"):
-        ranks.run(fault_ranks.add_up, faults=faults)
-    ranks.__exit__(None, None, None)
-    assert not any(each.is_good or each.is_late for each in outcomes)
-    for rank in (0, 2):
-        assert "rank 1" in str(outcomes[rank].exception)

@@ -167,7 +167,6 @@ def test_a_lease_lasts_while_it_is_renewed(store: Store, peer: Store):
         with pytest.raises(DistStoreError, match="lock timeout"):
             peer.lock("lock", timeout=2.5, lease=0.3).acquire()
         assert lock.is_held and lock.locked() and peer.lock("lock").locked()
-        lock.renew()
     assert not lock.is_held and not lock.locked()
     with peer.lock("lock", timeout=0):
         pass
@@ -183,8 +182,7 @@ def test_a_lease_that_has_run_out_goes_to_the_next(store: Store, peer: Store):
     assert time.monotonic() - began >= 0.3
     assert not dead.is_held and next_one.is_held
     # Late, both leave the next holder alone.
-    with pytest.raises(DistStoreError, match="taken away"):
-        dead.renew()
+    dead._renew()
     with pytest.raises(DistStoreError, match="taken away"):
         dead.release()
     assert next_one.is_held and peer.lock("lock").locked()
@@ -213,13 +211,13 @@ def test_a_renewal_whose_reply_was_lost_is_no_loss():
             return found
 
     store = Lossy()
-    lock = StoreLock(store, "lock", lease=60.0, auto_renew=False)
-    for step in (lock.renew, lock.release):
+    lock = StoreLock(store, "lock", lease=60.0)
+    for step in (lock._renew, lock.release):
         if not lock.is_held:
             lock.acquire()
         store.is_lossy = True
         with pytest.raises(DistNetworkError):
-            lock.renew()
+            lock._renew()
         assert lock.is_held
         step()
     assert not lock.locked()
@@ -237,17 +235,6 @@ def test_a_lock_that_is_forgotten_is_not_renewed():
 def test_wrong_leases_are_refused(lease, error):
     with pytest.raises(error, match="lease must be"):
         HashStore().lock("lock", lease=lease)
-
-
-def test_only_a_lease_that_is_held_is_renewed():
-    lock = HashStore().lock("lock", lease=1.0)
-    with pytest.raises(RuntimeError, match="is not held"):
-        lock.renew()
-    with (
-        HashStore().lock("lock") as lock,
-        pytest.raises(RuntimeError, match="no lease"),
-    ):
-        lock.renew()
 
 
 @pytest.mark.parametrize(

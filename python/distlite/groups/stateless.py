@@ -251,7 +251,7 @@ def _note_end(store: TCPStore, prefix: str, limit: timedelta) -> None:
 
     The lock keeps a group that begins anew from losing keys."""
     now = _now(store)
-    with StoreLock(store, "group_ends_lock", lease=30.0, auto_renew=False):
+    with StoreLock(store, "group_ends_lock", lease=30.0):
         for key, over in store.items(_ENDS):
             if int(over) < now:
                 _delete(store, key.removeprefix(_ENDS))

@@ -64,8 +64,6 @@ class StoreLock:
             timeout.
         lease: The time after which others may take the lock if the holder does not
             renew it, a `timedelta` or seconds; None: they never do.
-        auto_renew: Whether a thread renews the lease; if not, the holder calls
-            `renew()`.
 
     Example:
         >>> from distlite.stores import StoreLock
@@ -80,7 +78,6 @@ class StoreLock:
         name: str,
         timeout: timedelta | float | None = None,
         lease: timedelta | float | None = None,
-        auto_renew: bool = True,
     ) -> None:
         if not isinstance(name, str):
             raise TypeError(f"name must be str, not {type(name).__name__}")
@@ -90,7 +87,6 @@ class StoreLock:
         self.name = name
         self.timeout = timeout
         self.lease = _lease_of(lease)
-        self.auto_renew = auto_renew
         # Guards what the holder and the renewing thread share.
         self._renewing = threading.RLock()
         self._owner = ""
@@ -153,40 +149,47 @@ class StoreLock:
             >>> lock.acquire(timeout=5.0)
             >>> lock.release()
         """
-        turn = Turn(self, timeout)
+        if self._value:
+            raise RuntimeError(f"lock {self.name!r} is held already by this object")
+        self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
+        value, limit, seen = self._value_of(0), self._limit(timeout), _Seen()
+        ends = time.monotonic() + limit if limit >= 0 else float("inf")
         try:
-            while (won := turn.take()) is None:
-                self._wait_for_release(turn.pause())
+            while (won := self._try(value, seen)) is None:
+                left = ends - time.monotonic()
+                if left <= 0:
+                    raise DistStoreError(self._timeout_text(limit))
+                self._wait_for_release(min(left, RETRY_SECONDS, seen.left()))
         except BaseException:
             # An interrupt may have come just after the lock was won.
             with contextlib.suppress(DistError):
-                turn.give_back()
+                self.store.compare_set(self.name, value, b"")
             raise
-        self._begin(turn, won)
+        self._value, self._renewals, self._renewed = value, 0, won
+        self._is_lost = False
+        if self.lease is not None:
+            self._start_renewing(min(self.lease / RENEWALS_PER_LEASE, LONGEST_WAIT))
 
-    def renew(self) -> None:
-        """Extends the lease to its full length from now on.
-
-        Raises:
-            DistStoreError: This object has lost the lock, or the store cannot be
-                reached.
-            RuntimeError: This object does not hold the lock, or it has no lease.
-
-        Example:
-            >>> with dist.HashStore().lock("checkpoint", lease=10.0) as lock:
-            ...     lock.renew()
-        """
-        if self.lease is None:
-            raise RuntimeError(f"lock {self.name!r} has no lease")
-        with self._renewing:
-            if not self._value:
-                raise RuntimeError(f"lock {self.name!r} is not held by this object")
+    def _try(self, value: bytes, seen: _Seen) -> float | None:
+        """Returns when the request that won the lock was begun, or None if another
+        holder has it."""
+        # Deleted before the lock is read, so that a release after that is not missed.
+        self.store.delete_key(self._released)
+        began = _now()
+        found = self.store.compare_set(self.name, b"", value)
+        if found != value and seen.has_run_out(found):
             began = _now()
-            if not self._swap(self._value_of(self._owner, self._renewals + 1)):
-                self._is_lost = True
-                raise DistStoreError(self._lost_text())
+            found = self.store.compare_set(self.name, found, value)
+        return began if found == value else None
+
+    def _renew(self) -> None:
+        """Extends the lease, held under `_renewing`, to its full length from now on."""
+        began = _now()
+        if self._swap(self._value_of(self._renewals + 1)):
             self._renewals += 1
             self._renewed = began
+        else:
+            self._is_lost = True
 
     def release(self) -> None:
         """Frees the lock.
@@ -207,8 +210,8 @@ class StoreLock:
             raise DistStoreError(self._lost_text())
         self.store.set(self._released, b"")
 
-    def _value_of(self, owner: str, renewals: int) -> bytes:
-        text = owner
+    def _value_of(self, renewals: int) -> bytes:
+        text = self._owner
         if self.lease is not None:
             text += f" lease={self.lease!r} renewals={renewals}"
         return text.encode()
@@ -229,15 +232,6 @@ class StoreLock:
             if not is_own:
                 return False
             self._value = found
-
-    def _begin(self, turn: Turn, renewed: float) -> None:
-        """Takes over the value of a turn that has won the lock, and starts the renewing
-        thread."""
-        self._owner, self._value, self._renewals = turn.owner, turn.value, 0
-        self._renewed = renewed
-        self._is_lost = False
-        if self.lease is not None and self.auto_renew:
-            self._start_renewing(min(self.lease / RENEWALS_PER_LEASE, LONGEST_WAIT))
 
     def _limit(self, timeout: timedelta | float | None) -> float:
         """Returns a timeout in seconds; negative is forever."""
@@ -269,63 +263,18 @@ class StoreLock:
         except KeyError:
             return b""
 
+    def _timeout_text(self, limit: float) -> str:
+        holder = _owner_in(self._read()) or "nobody"
+        return (
+            f"lock timeout after {int(limit * 1000)}ms, key: {self.name}, "
+            f"held by: {holder}"
+        )
+
     def _lost_text(self) -> str:
         return f"lock {self.name!r} was taken away from its holder"
 
 
 StoreLock.__module__ = "distlite.stores"
-
-
-class Turn:
-    """One attempt at a lock, from its first try until it is won or given up."""
-
-    def __init__(self, lock: StoreLock, timeout: timedelta | float | None) -> None:
-        if lock._value:
-            raise RuntimeError(f"lock {lock.name!r} is held already by this object")
-        self.lock = lock
-        self.store = lock.store
-        self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
-        self.value = lock._value_of(self.owner, 0)
-        self._limit = lock._limit(timeout)
-        self._ends = time.monotonic() + self._limit
-        self._seen = _Seen()
-
-    def take(self) -> float | None:
-        """Tries for the lock: returns when the request that won it was begun, or None
-        if another holder has it.
-
-        It raises DistStoreError at the end of the time.
-        """
-        name = self.lock.name
-        # Deleted before the lock is read, so that a release after that is not missed.
-        self.store.delete_key(self.lock._released)
-        began = _now()
-        found = self.store.compare_set(name, b"", self.value)
-        if found != self.value and self._seen.has_run_out(found):
-            began = _now()
-            found = self.store.compare_set(name, found, self.value)
-        if found == self.value:
-            return began
-        if self._limit >= 0 and self._ends <= time.monotonic():
-            raise DistStoreError(self._timeout_text())
-        return None
-
-    def pause(self) -> float:
-        """Returns the seconds after which to try again, unless a release is announced
-        before."""
-        left = self._ends - time.monotonic() if self._limit >= 0 else RETRY_SECONDS
-        return max(0.0, min(left, RETRY_SECONDS, self._seen.left()))
-
-    def give_back(self) -> None:
-        """Frees the lock if this turn has won it."""
-        self.store.compare_set(self.lock.name, self.value, b"")
-
-    def _timeout_text(self) -> str:
-        holder = _owner_in(self.lock._read()) or "nobody"
-        return (
-            f"lock timeout after {int(self._limit * 1000)}ms, key: {self.lock.name}, "
-            f"held by: {holder}"
-        )
 
 
 class _Seen:
@@ -364,7 +313,7 @@ def _renew_until(
                 return
             # The store may be back for the next renewal; is_held compares the times.
             with contextlib.suppress(DistError):
-                lock.renew()
+                lock._renew()
         del lock
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -32,9 +32,6 @@ class Fault:
     - `"stop"`: the process is stopped, with all of its threads, and continued.
     - `"cut"`: all TCP connections of the process are shut down.
     - `"kill"`: the process is killed by SIGKILL.
-
-    A rank that is a thread shares its process with the others, so `"stop"` delays it,
-    `"kill"` aborts its groups, and `"cut"` applies to the connections of all.
 
     Args:
         kind: What happens.
@@ -87,13 +84,10 @@ class Victim:
 
     Args:
         faults: Those of this rank.
-        abort: What is called instead of a kill, if the rank is a thread.
     """
 
-    def __init__(
-        self, faults: Sequence[Fault], abort: Callable[[], None] | None = None
-    ) -> None:
-        self._faults, self._abort = faults, abort
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self._faults = faults
         self._count = 0
         self._lock = threading.Lock()
 
@@ -109,14 +103,11 @@ class Victim:
                 self._happen(each)
 
     def _happen(self, fault: Fault) -> None:
-        is_thread = self._abort is not None
         if fault.kind == "cut":
             _cut()
-        elif fault.kind == "kill" and self._abort is not None:
-            self._abort()
         elif fault.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        elif fault.kind == "stop" and not is_thread:
+        elif fault.kind == "stop":
             _stop(fault.seconds)
         else:
             time.sleep(fault.seconds)
@@ -141,12 +132,12 @@ def _cut() -> None:
 
 
 @contextmanager
-def hit(before: Callable[[object], object] | None) -> Iterator[None]:
-    """Has it called before each operation within a with statement."""
-    if before is None:
+def hit(faults: Sequence[Fault]) -> Iterator[None]:
+    """Lets this rank run into the faults within a with statement."""
+    if not faults:
         yield
         return
     from ..hooks import register_hooks
 
-    with register_hooks(before=before):
+    with register_hooks(before=Victim(faults).before):
         yield

@@ -30,7 +30,7 @@ def report(
     memory is there until the call ends."""
     recordings = []
     for path, data in seen:
-        recordings.append(parse(data, path, only_current=True))
+        recordings.append(parse(data, path))
         time.sleep(0)  # the thread that saw the failure may need the interpreter
     if not recordings:
         return

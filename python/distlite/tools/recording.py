@@ -16,7 +16,6 @@ RECORD = struct.Struct("=QqqqqQII BBBBi")
 GROUP = struct.Struct("=QQQqIIQ16s64s")
 SITE = struct.Struct("=QQ64s176s")
 WAIT = struct.Struct("=QqQ104s")
-ENDED_AT, STATE_AT = 24, 59  # bytes of RECORD
 _Row = tuple[int, ...]
 
 # By their numbers in the recording: operations, with whether they reduce; dtypes, with
@@ -169,13 +168,8 @@ class Recording:
         return _process_state(self.pid, self.process_start)
 
 
-def parse(
-    data: bytes | memoryview, path: str = "", only_current: bool = False
-) -> Recording:
-    """Returns the recording in a snapshot, which the extension has made and checked.
-
-    With `only_current` it has only the operations that have not ended, and the one that
-    ended last."""
+def parse(data: bytes | memoryview, path: str = "") -> Recording:
+    """Returns the recording in a snapshot, which the extension has made and checked."""
     head = HEADER.unpack_from(data)
     record_count, group_count, site_count, wait_count = head[2:6]
     rank, size = head[13:15]
@@ -193,9 +187,8 @@ def parse(
     sites = _Sites(memory[sites_at:waits_at])
     waits = _waits(memory[waits_at : waits_at + wait_count * WAIT.size], sites)
     recording.waits = sorted(waits, key=lambda wait: wait.since)
-    rows = memory[HEADER.size : groups_at]
-    unpacked = _current(rows) if only_current else RECORD.iter_unpack(rows)
-    operations = _operations(unpacked, recording.groups, sites)
+    rows = RECORD.iter_unpack(memory[HEADER.size : groups_at])
+    operations = _operations(rows, recording.groups, sites)
     recording.operations = sorted(operations, key=lambda o: o.since)
     return recording
 
@@ -273,15 +266,6 @@ def _waits(rows: memoryview, sites: _Sites) -> Iterator[Wait]:
     for _, since, site, text in WAIT.iter_unpack(rows):
         if since:
             yield Wait(_text(text), since, sites[site])
-
-
-def _current(rows: memoryview) -> list[_Row]:
-    """Reads few of the rows: a report is made of those of all ranks."""
-    states = bytes(rows[STATE_AT :: RECORD.size])
-    ended = rows.cast("q")[ENDED_AT // 8 :: RECORD.size // 8].tolist()
-    last = max(range(len(states)), key=ended.__getitem__)
-    chosen = [i for i, state in enumerate(states) if state & 3 in (1, 2) or i == last]
-    return [RECORD.unpack_from(rows, i * RECORD.size) for i in chosen]
 
 
 def _operations(
