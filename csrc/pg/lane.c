@@ -13,6 +13,9 @@
  * program that computes meanwhile. */
 #define PATIENCE (200 * INT64_C(1000))
 
+/* What an operation that has timed out takes to find out why, and to tell other ranks. */
+#define LAST_WORDS (600 * DL_MILLISECOND)
+
 /* The time that dl_lane_retire() gives a running job. */
 #define RETIREMENT DL_SECOND
 
@@ -100,12 +103,20 @@ next_job(dl_lane *lane)
     return is_next ? DL_LIST_ENTRY(first_of(lane), dl_job, entry) : NULL;
 }
 
+/* Called by whoever takes the turn. */
+static void
+hold_until(dl_lane *lane, int64_t at)
+{
+    atomic_store_explicit(&lane->ends_at, at, memory_order_relaxed);
+}
+
 /* Runs the job and releases it; returns without the lane's lock. */
 static void
 run_unlock(dl_lane *lane, dl_job *job)
 {
     dl_list_remove(&job->entry.node);
     lane->is_held = true;
+    hold_until(lane, job->deadline.at);
     pthread_mutex_unlock(&lane->lock);
     job->run(job);
     pthread_mutex_lock(&lane->lock);
@@ -297,13 +308,18 @@ dl_lane_retire(dl_lane *lane)
 bool
 dl_lane_try(dl_lane *lane)
 {
-    return change_state(lane, FREE, TAKEN);
+    if (!change_state(lane, FREE, TAKEN)) {
+        return false;
+    }
+    hold_until(lane, INT64_MAX);
+    return true;
 }
 
 /* Runs a lone job, with the turn and without the lock. */
 static void
 run_lone(dl_lane *lane, dl_job *job)
 {
+    hold_until(lane, job->deadline.at);
     job->run(job);
     atomic_store(&job->is_over, true);
     dl_lane_pass(lane);
@@ -344,6 +360,24 @@ help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
     return DL_OK;
 }
 
+/* Called when the deadline of an entry has passed: waits until the turn has been passed on
+ * by those who have it and are past their deadlines, too.  Called with the lock held, which
+ * is released meanwhile. */
+static void
+await_last_words(dl_lane *lane, dl_deadline deadline, const dl_lane_entry *self)
+{
+    dl_deadline last = dl_deadline_after(LAST_WORDS);
+    bool is_ending = deadline.limit != 0 && lane->is_held;
+
+    while (is_ending && self->node.next != NULL
+           && (!lane->is_held || atomic_load(&lane->ends_at) <= deadline.at)) {
+        if (next_job(lane) != NULL) {
+            expedite_locked(lane);
+        }
+        is_ending = dl_condition_wait(&lane->moved, &lane->lock, last) == DL_OK;
+    }
+}
+
 static dl_status
 wait_for_turn(dl_lane *lane, dl_deadline deadline)
 {
@@ -353,6 +387,9 @@ wait_for_turn(dl_lane *lane, dl_deadline deadline)
     dl_list_append(&lane->queue, &self.node);
     while (!self.has_turn && status == DL_OK) {
         status = help_or_wait(lane, NULL, deadline);
+    }
+    if (status == DL_TIMEOUT) {
+        await_last_words(lane, deadline, &self);
     }
     dl_blocked_end();
     if (!self.has_turn) {
@@ -365,6 +402,7 @@ wait_for_turn(dl_lane *lane, dl_deadline deadline)
         pass_locked(lane);
         return status;
     }
+    hold_until(lane, deadline.at);
     return DL_OK; /* even if the deadline passed with it */
 }
 
@@ -373,13 +411,15 @@ dl_lane_take(dl_lane *lane, dl_deadline deadline)
 {
     dl_status status = DL_OK;
 
-    if (dl_lane_try(lane)) {
+    if (change_state(lane, FREE, TAKEN)) {
+        hold_until(lane, deadline.at);
         return DL_OK;
     }
     pthread_mutex_lock(&lane->lock);
     contend_locked(lane);
     if (!lane->is_held && dl_list_is_empty(&lane->queue)) {
         lane->is_held = true;
+        hold_until(lane, deadline.at);
     } else {
         status = wait_for_turn(lane, deadline);
     }
@@ -465,6 +505,7 @@ join_once(dl_lane *lane, dl_job *job, dl_deadline deadline, bool *has_expired)
     if (status != DL_TIMEOUT || !is_bound) {
         return status;
     }
+    await_last_words(lane, job->deadline, &job->entry);
     if (!has_begun(job)) {
         *has_expired = true;
         expire_job(lane, job);

@@ -47,6 +47,7 @@ typedef struct dl_lane {
     atomic_bool is_used;   /* a job was queued since the thread's last inspection */
     atomic_bool is_asleep; /* set by the progress thread, which the next job wakes */
     atomic_bool has_thread;
+    _Atomic int64_t ends_at; /* deadline of the job or thread that has the turn */
     pthread_mutex_t lock;
     /* guarded by lock, which is also held to change the two above */
     bool is_held; /* valid while the state is contended */
@@ -74,10 +75,11 @@ void dl_lane_retire(dl_lane *lane);
 /* Waits for the turn and takes it.  DL_TIMEOUT (no text written) and DL_INTERRUPTED:
  * not taken.  Costs two atomic operations together with dl_lane_pass() when nobody else
  * wants the turn.  Meanwhile it runs the jobs queued before it whose deadlines are not
- * later than `deadline`. */
+ * later than `deadline`.  If whoever has the turn is past its own deadline as well, and so
+ * about to say why, the call waits for that a little longer, like dl_lane_join(). */
 dl_status dl_lane_take(dl_lane *lane, dl_deadline deadline);
 
-/* Takes the turn if it is free; does not block. */
+/* Takes the turn if it is free, without a deadline; does not block. */
 bool dl_lane_try(dl_lane *lane);
 
 /* Passes the turn to the next thread in the queue, or frees it for the next job. */

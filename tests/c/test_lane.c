@@ -628,6 +628,67 @@ CHECK_CASE(a_job_whose_deadline_passes_behind_another_expires)
     dl_lane_fini(&self.lane);
 }
 
+static void
+await_begun(dl_lane *lane, long_job *job)
+{
+    bool has_begun = false;
+
+    dl_lane_expedite(lane);
+    while (!has_begun) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+        pthread_mutex_lock(&lane->lock);
+        has_begun = job->job.entry.node.next == NULL;
+        pthread_mutex_unlock(&lane->lock);
+    }
+}
+
+/* Two ranks want the turn, or the second job, shortly after the first job has timed out,
+ * which takes a while to say why. */
+static void
+wait_for_last_words(int rank, int size, void *context)
+{
+    long_pair *self = context;
+    dl_deadline deadline = dl_deadline_after(30 * DL_MILLISECOND);
+
+    (void)size;
+    if (rank == 0) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(80 * DL_MILLISECOND)));
+        atomic_store(&self->first.may_end, true);
+    } else if (rank == 1) {
+        CHECK_OK(dl_lane_take(&self->lane, deadline));
+        CHECK(dl_deadline_passed(deadline));
+        dl_lane_pass(&self->lane);
+    } else {
+        CHECK_OK(dl_lane_join(&self->lane, &self->second.job,
+                              dl_deadline_after(10 * DL_SECOND)));
+    }
+}
+
+CHECK_CASE(a_turn_is_awaited_a_little_longer_behind_a_job_that_has_timed_out)
+{
+    static long_pair self;
+
+    dl_lane_init(&self.lane);
+    submit_long(&self.lane, &self.first, 20 * DL_MILLISECOND);
+    await_begun(&self.lane, &self.first);
+    submit_long(&self.lane, &self.second, 25 * DL_MILLISECOND);
+    atomic_store(&self.second.may_end, true);
+    dl_run_ranks(3, wait_for_last_words, &self);
+    CHECK_EQUAL(self.first.runs, 1);
+    CHECK_EQUAL(self.second.runs, 1);
+    CHECK_EQUAL(self.second.expiries, 0);
+    /* But not for long. */
+    submit_long(&self.lane, &self.first, 0);
+    await_begun(&self.lane, &self.first);
+    dl_deadline deadline = dl_deadline_after(10 * DL_MILLISECOND);
+    CHECK_EQUAL(dl_lane_take(&self.lane, deadline), DL_TIMEOUT);
+    CHECK(dl_now() - deadline.at > 500 * DL_MILLISECOND);
+    CHECK(dl_now() - deadline.at < 10 * DL_SECOND);
+    atomic_store(&self.first.may_end, true);
+    await_long(&self.first);
+    dl_lane_fini(&self.lane);
+}
+
 /* Random limits of jobs and of waits: each job ends once, one way or the other. */
 static void
 mix_limits(int rank, int size, void *context)
