@@ -197,7 +197,10 @@ read_head(dl_bytes file, dl_journal_contents *contents)
     size_t known = file.size < magic.size ? file.size : magic.size;
 
     if (known > 0 && memcmp(file.data, magic.data, known) != 0) {
-        return dl_fail(DL_BACKEND, "it is not a journal of a store");
+        return dl_fail(
+            DL_BACKEND,
+            "it is not a journal of a store, or is damaged at byte 0: restore "
+            "it from a copy, or move it away to begin with an empty store");
     }
     if (file.size < DL_JOURNAL_HEAD_SIZE) {
         contents->is_torn = file.size > 0;

@@ -171,11 +171,7 @@ CHECK_CASE(a_changed_bit_is_found_wherever_it_is)
             made.file.data[i] ^= (uint8_t)(1 << bit);
             CHECK_STATUS(read_into(&table, dl_buffer_bytes(&made.file), &contents),
                          DL_BACKEND);
-            if (i >= 8) {
-                CHECK_CONTAINS(dl_last_error()->text, "it is damaged at byte ");
-            } else {
-                CHECK_TEXT(dl_last_error()->text, "it is not a journal of a store");
-            }
+            CHECK_CONTAINS(dl_last_error()->text, "is damaged at byte ");
             made.file.data[i] ^= (uint8_t)(1 << bit);
             dl_table_fini(&table);
         }
@@ -285,7 +281,8 @@ CHECK_CASE(files_of_other_formats_are_refused_with_an_error)
     dl_table table;
 
     CHECK_STATUS(read_into(&table, DL_LITERAL("#!/bin/sh\n"), &contents), DL_BACKEND);
-    CHECK_TEXT(dl_last_error()->text, "it is not a journal of a store");
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "it is not a journal of a store, or is damaged at byte 0");
     dl_table_fini(&table);
     /* A record of an unknown kind, in a valid frame. */
     dl_put_u8(&records, DL_CHANGE_LAST + 1);
