@@ -16,7 +16,7 @@
 #   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS, and then what
 #                   clients say to servers that run
 #   make hostile    the cost of hostile requests for a store's server and a job; WHAT=add_on_blanks
-#   make simulate   the store in a simulated world, with faults, or with STAGE=join,
+#   make simulate   the store in a simulated world, with faults, or with STAGE=damage, join,
 #                   collectives or elastic the ranks that do that: SEEDS=0:1000, or SEED=123
 #                   TRACE=1; make mutants plants faults that it has to find
 #   make soak       random programs, kills, threads: MINUTES=5 SEED=1 WHAT=differential,...

@@ -431,6 +431,29 @@ sim_disk_crash(int host)
     }
 }
 
+size_t
+sim_disk_look(int host, const char *path, const uint8_t **bytes)
+{
+    const name *found = find_name(&disks[host], path);
+
+    *bytes = found == NULL ? NULL : found->file->seen.bytes;
+    return found == NULL ? 0 : found->file->seen.size;
+}
+
+void
+sim_disk_put(int host, const char *path, const uint8_t *bytes, size_t size)
+{
+    name *found = find_name(&disks[host], path);
+
+    if (found != NULL && size == 0) {
+        remove_name(&disks[host], found);
+    } else if (found != NULL) {
+        const contents put = {.bytes = (uint8_t *)bytes, .size = size};
+        copy_contents(&found->file->seen, &put);
+        copy_contents(&found->file->synced, &put);
+    }
+}
+
 void
 sim_disk_set_full(int host, bool is_full)
 {

@@ -35,12 +35,13 @@ static outcome *shared;
 static const struct {
     const char *name;
     void (*run)(uint64_t kept);
-    bool is_apart;
-} stages[] = {{"collectives", sim_stage_collectives, false},
-              {"collectives-apart", sim_stage_collectives, true},
-              {"join", sim_stage_join, false},
-              {"join-apart", sim_stage_join, true},
-              {"store", sim_stage_store, false}};
+    bool is_apart, is_damaged;
+} stages[] = {{"collectives", sim_stage_collectives, false, false},
+              {"collectives-apart", sim_stage_collectives, true, false},
+              {"damage", sim_stage_store, false, true},
+              {"join", sim_stage_join, false, false},
+              {"join-apart", sim_stage_join, true, false},
+              {"store", sim_stage_store, false, false}};
 
 static void
 run_stage(const char *stage, uint64_t seed, uint64_t kept, bool has_trace)
@@ -49,6 +50,7 @@ run_stage(const char *stage, uint64_t seed, uint64_t kept, bool has_trace)
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
         if (strcmp(stages[i].name, stage) == 0) {
             sim.is_apart = stages[i].is_apart;
+            sim.is_damaged = stages[i].is_damaged;
             stages[i].run(kept);
             *shared = (outcome){sim.hash, sim.steps, sim.now - 1000 * DL_SECOND};
             return;

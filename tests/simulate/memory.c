@@ -3,6 +3,7 @@
  * Memory by process: counts what each holds, and fails when a fault says so.  A head
  * before each block names its owner. */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *memory, size_t size);
 char *__wrap_strdup(const char *text);
+int __wrap_asprintf(char **made, const char *format, ...);
 void __wrap_free(void *memory);
 
 void *
@@ -122,6 +124,19 @@ __wrap_strdup(const char *text)
     char *copy = __wrap_malloc(size);
 
     return copy == NULL ? NULL : memcpy(copy, text, size);
+}
+
+int
+__wrap_asprintf(char **made, const char *format, ...)
+{
+    char text[512];
+    va_list values;
+
+    va_start(values, format);
+    int size = vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    *made = __wrap_strdup(text);
+    return *made == NULL ? -1 : size;
 }
 
 void

@@ -169,6 +169,18 @@ MUTANTS = {
         "    journal->new_name = journal->path;\n    note_unsynced(journal);",
         "    note_unsynced(journal);",
     ),
+    "the checksum of a frame is not compared": Mutant(
+        "store/journal_format.c",
+        "return dl_crc32c(checksum, *records) == get_u32(head + 8) ? FRAME_VALID",
+        "return dl_crc32c(checksum, *records) != 0 ? FRAME_VALID",
+        "damage",
+    ),
+    "of a damaged journal no copy is kept": Mutant(
+        "store/tcp/journal_recovery.c",
+        "    if (contents->has_hole) {",
+        "    if (contents->has_hole && size == 0) {",
+        "damage",
+    ),
     "a rank leaves out one of its children": Mutant(
         "pg/cpu/gather.c",
         "child <= 2 * (int64_t)rank + 2;",
@@ -246,6 +258,30 @@ MUTANTS = {
         "            self->ranks[(*count)++] = rank;",
         "            self->ranks[*count] = rank;",
         "join",
+    ),
+    "an operation does not wait for why the one before it has timed out": Mutant(
+        "pg/lane.c",
+        "#define LAST_WORDS (600 * DL_MILLISECOND)",
+        "#define LAST_WORDS 0",
+        "collectives",
+    ),
+    "a fence does not wait for what was written to other hosts": Mutant(
+        "pg/cpu/window/window_client.c",
+        "if (has_lock != NULL || client->is_dirty) {",
+        "if (has_lock != NULL) {",
+        "collectives",
+    ),
+    "two ranks have the lock of a window": Mutant(
+        "pg/cpu/window/window_lock.c",
+        "return left->mode == DL_QUEUE_EXCLUSIVE || right->mode == DL_QUEUE_EXCLUSIVE;",
+        "return left->mode == right->mode && right->mode == DL_QUEUE_SHARED;",
+        "collectives",
+    ),
+    "a rank deletes its last call before all have read it": Mutant(
+        "pg/agree/agreement.c",
+        "dl_roll_call_delete(&self->roll, op->sequence - 2);",
+        "dl_roll_call_delete(&self->roll, op->sequence - 1);",
+        "collectives",
     ),
     "two groups share an area": Mutant(
         "pg/cpu/shm/arena.c",

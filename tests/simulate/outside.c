@@ -12,7 +12,6 @@
     }
 
 OUTSIDE(__isoc99_fscanf)
-OUTSIDE(asprintf)
 OUTSIDE(closedir)
 OUTSIDE(dlopen)
 OUTSIDE(fclose)

@@ -166,7 +166,7 @@ has_one_thread(void *process)
 }
 
 void
-sim_check_nothing_left(sim_process *process)
+sim_check_nothing_left(sim_process *process, int kept)
 {
     if (!has_one_thread(process)) {
         sim_wait("the end of its threads", has_one_thread, process, sim.now + LINGER);
@@ -175,7 +175,7 @@ sim_check_nothing_left(sim_process *process)
 
     int mappings = sim_mapping_count(process);
 
-    if (process->live_allocations > 1 || descriptors > 1 || mappings > 0
+    if (process->live_allocations > kept || descriptors > 1 || mappings > 0
         || process->live_tasks != 1) {
         sim_fail("%s has %ld blocks of memory, %d descriptors, %d mappings and %d "
                  "threads left",

@@ -65,8 +65,8 @@ bool sim_text_names(const char *text, int size, bool (*is_at_fault)(int rank));
  * and one of these is at fault. */
 bool sim_text_blames_host(int rank, int size, const int *hosts, const bool *is_faulty);
 
-/* Fails if a process holds more than its thread, the table of processes and the life port,
- * which are kept. */
-void sim_check_nothing_left(sim_process *process);
+/* Fails if a process holds more than its thread, the life port, and `kept` blocks of memory:
+ * the table of processes, and that of the regions which it shares, if it had any. */
+void sim_check_nothing_left(sim_process *process, int kept);
 
 #endif

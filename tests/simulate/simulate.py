@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Builds the simulator and runs seeds of a stage: store, join, collectives, or elastic,
-which is in Python.
+"""Builds the simulator and runs seeds of a stage: store, damage, join, collectives, or
+elastic, which is in Python.
 
 simulate.py --stage store --seeds 0:1000
 simulate.py --stage store --seed 123 [--trace]

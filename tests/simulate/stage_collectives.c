@@ -8,6 +8,7 @@
 #include "ranks.h"
 #include "stage_join.h"
 #include "steps.h"
+#include "store/prefix_store.h"
 
 #define STEPS 10
 #define FAULTS 4
@@ -21,6 +22,7 @@
 #define CALLS 4000 /* of a process, in which it is killed or something fails */
 #define JOIN_LIMIT (30 * DL_SECOND)
 #define SETTLE (3 * DL_SECOND)
+#define DETAILED_IN 6
 #define RUN_LIMIT (1600 * DL_SECOND)
 /* A rank that fails tells others, and asks them for the cause. */
 #define LATE (DL_SECOND)
@@ -31,12 +33,15 @@ typedef struct member {
     int rank;
     char name[16];
     sim_process *process;
+    dl_store *store;
     dl_group *group;
     sim_act *acts[STEPS];
     bool has_ended;
     bool has_failed;
-    bool has_closed; /* the group, or is about to, or has none */
+    bool has_left_window; /* which has failed */
+    bool has_closed;      /* the group, or is about to, or has none */
     bool has_timed_out;
+    int at; /* the step that it waits in; joining is before the first, leaving behind the last */
     bool has_begun[STEPS];
     uint64_t hashes[STEPS];
 } member;
@@ -52,24 +57,36 @@ static struct {
     int64_t calm_at;
     bool is_wire_bad;
     bool has_other_calls;
+    bool is_detailed; /* ranks compare their calls before they begin them */
     bool is_faulty[SIM_RANKS];
     member members[SIM_RANKS];
+    int at; /* the step of which the rank is told that is being checked */
     const sim_step *split; /* whose ranks the error may name by their number in it */
 } run;
 
 /* What ranks are told. */
 
-/* In a timeout a rank may name one that has timed out for the same reason.  A rank that has
- * failed and ended cannot be asked any more why it did.  And where a rank calls something
- * else, it may be told, and tell others, that one that was done has left. */
+static bool
+has_come_to(const member *one, int step)
+{
+    return step < 0 || (step < run.step_count ? one->has_begun[step] : one->has_closed);
+}
+
+/* In a timeout a rank may name one that has not come to the same step, because it waits for
+ * the one at fault, or one that has timed out for the same reason.  A rank that has failed
+ * and ended cannot be asked any more why it did.  And where a rank calls something else, it
+ * may be told, and tell others, that one that was done has left. */
 static bool
 is_at_fault(int rank)
 {
     const member *other = &run.members[rank];
-    bool has_timed_out = dl_last_error()->status == DL_TIMEOUT && other->has_timed_out;
-    bool has_gone = other->has_closed && (other->has_failed || run.has_other_calls);
+    bool has_timed_out = other->has_timed_out || !has_come_to(other, run.at);
+    bool has_gone =
+        other->has_left_window
+        || (other->has_closed && (other->has_failed || run.has_other_calls));
 
-    return run.is_faulty[rank] || has_timed_out || has_gone
+    return run.is_faulty[rank] || has_gone
+           || (has_timed_out && dl_last_error()->status == DL_TIMEOUT)
            || sim_text_blames_host(rank, run.size, run.hosts, run.is_faulty);
 }
 
@@ -107,6 +124,7 @@ check_failure(const member *self, const char *what, const sim_step *split)
     if (error->text[0] == '\0') {
         sim_fail("%s: %s fails without a text: %d", self->name, what, error->status);
     }
+    run.at = self->at;
     if (!run.is_wire_bad && !run.is_faulty[self->rank] && !names_rank_at_fault(split)) {
         sim_fail("%s: %s names no rank at fault: %s", self->name, what, error->text);
     }
@@ -201,6 +219,7 @@ run_split(member *self, sim_act *act)
     const sim_step *step = act->step;
     int ranks[SIM_RANKS];
     char name[16];
+    dl_store *below;
     dl_group_options options = {
         .name = name,
         .backend = "cpu",
@@ -220,8 +239,13 @@ run_split(member *self, sim_act *act)
         return DL_OK;
     }
     snprintf(name, sizeof name, "split-%d", step->number);
-    DL_TRY(dl_group_new(&options, NULL, &group));
-    dl_status status = dl_group_run(group, &act->calls[0], act->deadline);
+    DL_TRY(dl_prefix_store_new(dl_bytes_of(name), self->store, &below));
+    dl_status status = dl_group_new(&options, below, &group);
+    dl_store_unref(below);
+    if (status != DL_OK) {
+        return status;
+    }
+    status = dl_group_run(group, &act->calls[0], act->deadline);
     if (status == DL_OK) {
         sim_act_check(act);
         leave(self, group, step);
@@ -231,6 +255,19 @@ run_split(member *self, sim_act *act)
     dl_group_close(group);
     dl_group_unref(group);
     return dl_rethrow(&error);
+}
+
+/* A rank that has failed closes its window before its group. */
+static dl_status
+run_window(member *self, const sim_act *act)
+{
+    dl_window *window = NULL;
+    dl_status status = sim_window_run(self->group, act->step, act->deadline, &window);
+    dl_error error = *dl_last_error();
+
+    self->has_left_window = status != DL_OK;
+    dl_window_free(window);
+    return status == DL_OK ? DL_OK : dl_rethrow(&error);
 }
 
 static dl_status
@@ -254,6 +291,8 @@ begin_act(member *self, sim_act *act)
         return dl_group_monitored_barrier(self->group, step->is_uneven, act->deadline);
     case SIM_STEP_SPLIT:
         return run_split(self, act);
+    case SIM_STEP_WINDOW:
+        return run_window(self, act);
     default:
         return step->is_queued
                    ? dl_group_submit(self->group, call, act->deadline, &act->work)
@@ -291,6 +330,7 @@ run_step(member *self, int number)
     }
     begin_faults_of(self, number);
     self->has_begun[number] = true;
+    self->at = number;
     self->acts[number] = act;
     act->deadline = dl_deadline_after(run.limit);
     dl_status status = begin_act(self, act);
@@ -319,6 +359,7 @@ end_acts(member *self)
         }
         /* After a failure, only for the arrays. */
         dl_deadline deadline = self->has_failed ? dl_deadline_after(0) : act->deadline;
+        self->at = i;
         int64_t start = sim.now;
         dl_status status = dl_work_wait(act->work, deadline);
         /* It may have ended long before. */
@@ -342,6 +383,7 @@ run_program(member *self)
     }
     end_acts(self);
     self->has_closed = true;
+    self->at = run.step_count;
     if (!self->has_failed) {
         leave(self, self->group, NULL);
         return;
@@ -354,7 +396,7 @@ run_program(member *self)
 }
 
 static void
-join_and_run(member *self, dl_store *store)
+join_and_run(member *self)
 {
     const dl_group_options options = {
         .name = "all",
@@ -365,11 +407,22 @@ join_and_run(member *self, dl_store *store)
     };
 
     dl_deadline deadline = dl_deadline_after(run.limit);
-    dl_status status = dl_group_new(&options, store, &self->group);
+    dl_status status = dl_group_new(&options, self->store, &self->group);
     self->has_closed = !note_end(self, "joining", status, deadline, NULL);
     if (!self->has_closed) {
         run_program(self);
     }
+}
+
+static bool
+has_window(void)
+{
+    bool is_any = false;
+
+    for (int i = 0; i < run.step_count; i++) {
+        is_any |= run.steps[i].kind == SIM_STEP_WINDOW;
+    }
+    return is_any;
 }
 
 static void *
@@ -378,13 +431,15 @@ member_main(void *argument)
     member *self = argument;
     dl_store *store = NULL;
 
+    dl_debug_level_set(run.is_detailed ? DL_DEBUG_DETAIL : DL_DEBUG_OFF);
     if (sim_join_store_open("group", JOIN_LIMIT, &store) == DL_OK) {
-        join_and_run(self, store);
+        self->store = store;
+        join_and_run(self);
         dl_store_unref(store);
     } else if (run.count == 0) {
         sim_fail("%s has no store: %s", self->name, dl_last_error()->text);
     }
-    sim_check_nothing_left(self->process);
+    sim_check_nothing_left(self->process, 1 + has_window());
     self->has_ended = true;
     return NULL;
 }
@@ -425,13 +480,23 @@ inject(void *context)
 static void
 print_faults(void)
 {
-    printf("  %d ranks, %.3f s:", run.size, (double)run.limit / 1e9);
+    printf("  %d ranks, %.3f s%s:", run.size, (double)run.limit / 1e9,
+           run.is_detailed ? ", detailed" : "");
     for (int i = 0; i < run.step_count; i++) {
         const sim_step *step = &run.steps[i];
         printf(" %s%s(%zu; %d)", sim_step_name(step), step->is_queued ? "*" : "",
                step->count, step->root);
     }
     printf("\n");
+    for (int rank = 0; rank < run.size; rank++) {
+        const member *one = &run.members[rank];
+        int begun = 0;
+        while (begun < run.step_count && one->has_begun[begun]) {
+            begun++;
+        }
+        printf("  rank %d on host %d%s: %d steps begun\n", rank, run.hosts[rank],
+               one->has_closed ? ", ended" : "", begun);
+    }
     sim_rank_faults_print(run.faults, run.count, run.hosts, FROM);
 }
 
@@ -460,13 +525,16 @@ draw_run(sim_random *random, uint64_t kept)
     uint64_t count =
         sim_random_once_in(random, 6) ? 0 : sim_random_below(random, FAULTS);
 
+    sim_random more = sim_random_of(sim.seed, 8);
+
     run.size = 2 + (int)sim_random_below(random, SIM_RANKS - 1);
     sim_ranks_place(run.size, run.hosts);
     run.limit = sim_random_span(random, LIMIT_LEAST, LIMIT_MOST);
     run.step_count = 1 + (int)sim_random_below(random, STEPS);
+    run.is_detailed = sim_random_once_in(&more, DETAILED_IN);
     run.calm_at = FROM;
     for (int i = 0; i < run.step_count; i++) {
-        sim_step_draw(&run.steps[i], random, i, run.size);
+        sim_step_draw(&run.steps[i], random, &more, i, run.size);
     }
     for (uint64_t i = 0; i < count; i++) {
         sim_rank_fault one = draw_fault(random);
@@ -522,6 +590,7 @@ run_ranks(void)
     for (int rank = 0; rank < run.size; rank++) {
         member *made = &run.members[rank];
         made->rank = rank;
+        made->at = -1;
         snprintf(made->name, sizeof made->name, "rank %d", rank);
         made->process =
             sim_process_start(made->name, run.hosts[rank], member_main, made);

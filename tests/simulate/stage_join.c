@@ -237,7 +237,7 @@ member_main(void *argument)
     } else if (run.count == 0 || self->is_last) {
         sim_fail("%s has no store: %s", self->name, dl_last_error()->text);
     }
-    sim_check_nothing_left(self->process);
+    sim_check_nothing_left(self->process, 1);
     self->has_ended = true;
     return NULL;
 }

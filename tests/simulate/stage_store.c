@@ -11,7 +11,6 @@
 #include "store/tcp/server.h"
 
 #define SERVER_HOST 0
-#define JOURNAL "/journal"
 
 /* How long whoever starts servers waits before it starts the next one. */
 #define RESTART_LEAST (5 * DL_MILLISECOND)
@@ -35,6 +34,7 @@
 #define INTERVAL_LOSS (DL_SECOND + 100 * DL_MILLISECOND)
 
 sim_store_run sim_store;
+int sim_store_logged;
 
 static struct {
     sim_process *process;
@@ -113,7 +113,7 @@ static void *
 server_main(void *argument)
 {
     const dl_server_options options = {
-        .journal = server.has_journal ? JOURNAL : NULL,
+        .journal = server.has_journal ? SIM_JOURNAL : NULL,
         .sync = server.sync,
     };
     dl_server *started;
@@ -341,6 +341,7 @@ keep_line(const char *line, size_t size)
 {
     const char *text = strchr(line, ']') + 2; /* its head has the time */
 
+    sim_store_logged++;
     sim_note("log: %.*s", (int)(line + size - 1 - text), text);
     return true;
 }
@@ -409,4 +410,7 @@ sim_stage_store(uint64_t kept)
     }
     sim_client_check();
     sim_history_check(SIM_KEY_COUNT);
+    if (sim.is_damaged && server.has_stopped) {
+        sim_store_damage();
+    }
 }

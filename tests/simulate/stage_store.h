@@ -11,6 +11,7 @@
 #define SIM_CLIENTS 4
 #define SIM_PORT 2950
 #define SIM_SERVER_ADDRESS "10.0.0.1"
+#define SIM_JOURNAL "/journal"
 
 /* The keys, by what they hold. */
 enum {
@@ -43,6 +44,7 @@ typedef struct sim_store_run {
 } sim_store_run;
 
 extern sim_store_run sim_store;
+extern int sim_store_logged; /* lines of the log */
 
 /* Returns whether all faults are over, and the server serves again. */
 bool sim_store_is_calm(int64_t at);
@@ -52,6 +54,9 @@ void *sim_client_main(void *argument);
 
 /* Checks what was noted about barriers. */
 void sim_client_check(void);
+
+/* store_damage.c: damages the journal of servers that have ended, and starts others. */
+void sim_store_damage(void);
 
 /* Runs the stage and returns when it has passed. */
 void sim_stage_store(uint64_t kept);

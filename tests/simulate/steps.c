@@ -4,6 +4,9 @@
 #include <string.h>
 
 #define LARGE_IN 12 /* one step in so many has a large array */
+#define WINDOW_IN 12
+#define WINDOW_MOST 3000
+#define OBJECTS_IN 8
 #define PAUSE_IN 5
 #define PAUSE_LEAST (100 * DL_MILLISECOND / 1000)
 #define PAUSE_MOST (200 * DL_MILLISECOND)
@@ -28,6 +31,7 @@ static const struct {
     [SIM_STEP_RING] = {"ring of messages", DL_SEND, false},
     [SIM_STEP_MONITORED_BARRIER] = {"monitored_barrier", DL_BARRIER, true},
     [SIM_STEP_SPLIT] = {"split", DL_ALL_REDUCE, false},
+    [SIM_STEP_WINDOW] = {"window", DL_BARRIER, true},
 };
 
 const char *
@@ -41,8 +45,7 @@ bool
 sim_step_joins_all(const sim_step *step)
 {
     return kinds[step->kind].joins_all && !step->is_queued
-           && (step->count > 0 || step->kind == SIM_STEP_BARRIER
-               || step->kind == SIM_STEP_MONITORED_BARRIER);
+           && (step->count > 0 || kinds[step->kind].op == DL_BARRIER);
 }
 
 static bool
@@ -62,13 +65,37 @@ draw_count(const sim_step *step, sim_random *random)
     return sim_random_below(random, limits[sim_random_below(random, 4)]);
 }
 
+/* Those that the library makes of blocks of objects. */
+static bool
+may_have_objects(const sim_step *step)
+{
+    return step->kind == SIM_STEP_BROADCAST || step->kind == SIM_STEP_ALL_GATHER
+           || step->kind == SIM_STEP_GATHER || step->kind == SIM_STEP_SCATTER;
+}
+
+/* From a stream of their own: they came later. */
+static void
+draw_more(sim_step *step, sim_random *random)
+{
+    bool is_window = sim_random_once_in(random, WINDOW_IN);
+    bool has_objects = sim_random_once_in(random, OBJECTS_IN);
+
+    if (is_window) {
+        step->kind = SIM_STEP_WINDOW;
+        step->count %= WINDOW_MOST;
+        step->is_queued = false;
+    }
+    step->has_objects = has_objects && !step->is_uneven && may_have_objects(step);
+}
+
 void
-sim_step_draw(sim_step *step, sim_random *random, int number, int size)
+sim_step_draw(sim_step *step, sim_random *random, sim_random *more, int number,
+              int size)
 {
     static const dl_reduce_op reductions[] = {DL_SUM, DL_MIN, DL_MAX, DL_BXOR};
 
     *step = (sim_step){
-        .kind = (sim_step_kind)sim_random_below(random, SIM_STEP_KINDS),
+        .kind = (sim_step_kind)sim_random_below(random, SIM_STEP_WINDOW),
         .number = number,
         .reduction = reductions[sim_random_below(random, 4)],
         .root = (int)sim_random_below(random, (uint64_t)size),
@@ -80,6 +107,7 @@ sim_step_draw(sim_step *step, sim_random *random, int number, int size)
     step->peer =
         (step->root + 1 + (int)sim_random_below(random, (uint64_t)size - 1)) % size;
     step->is_queued &= step->kind < SIM_STEP_SEND;
+    draw_more(step, more);
     step->is_uneven &= has_blocks(step);
     step->is_float = step->kind == SIM_STEP_ALL_REDUCE && step->reduction == DL_SUM;
     for (int rank = 0; rank < size; rank++) {
@@ -91,9 +119,8 @@ sim_step_draw(sim_step *step, sim_random *random, int number, int size)
 
 /* Arrays. */
 
-/* The element that a rank has for another one. */
-static int64_t
-value_of(const sim_step *step, int from, int to, size_t i)
+int64_t
+sim_step_value(const sim_step *step, int from, int to, size_t i)
 {
     return (int64_t)((size_t)step->number * 37 + (size_t)from * 101 + (size_t)to * 13
                      + i * 7)
@@ -126,10 +153,10 @@ reduce(dl_reduce_op reduction, int64_t left, int64_t right)
 static int64_t
 reduced(const sim_step *step, int count, int to, size_t i)
 {
-    int64_t value = value_of(step, 0, to, i);
+    int64_t value = sim_step_value(step, 0, to, i);
 
     for (int rank = 1; rank < count; rank++) {
-        value = reduce(step->reduction, value, value_of(step, rank, to, i));
+        value = reduce(step->reduction, value, sim_step_value(step, rank, to, i));
     }
     return value;
 }
@@ -143,7 +170,7 @@ reduced_by_members(const sim_step *step, size_t i)
 
     for (int rank = 0; rank < SIM_RANKS; rank++) {
         if ((step->members >> rank & 1) != 0) {
-            int64_t own = value_of(step, rank, 0, i);
+            int64_t own = sim_step_value(step, rank, 0, i);
             value = is_first ? own : reduce(step->reduction, value, own);
             is_first = false;
         }
@@ -186,7 +213,7 @@ filled_array(const sim_step *step, int from, int to, size_t count)
     dl_tensor made = new_array(step, count);
 
     for (size_t i = 0; i < count; i++) {
-        int64_t value = value_of(step, from, to, i);
+        int64_t value = sim_step_value(step, from, to, i);
         if (step->is_float) {
             ((float *)made.data)[i] = real_of(value);
         } else {
@@ -263,7 +290,11 @@ sim_act_new(const sim_step *step, int rank, int size)
     }
     act->call_count = 1;
     act->calls[0] = (dl_call){
-        .op = kinds[step->kind].op, .root = step->root, .reduction = step->reduction};
+        .op = kinds[step->kind].op,
+        .root = step->root,
+        .reduction = step->reduction,
+        .has_objects = step->has_objects,
+    };
     if (has_blocks(step)) {
         fill_blocks(act);
     } else if (act->calls[0].op != DL_BARRIER) {
@@ -301,7 +332,7 @@ expected_of(const sim_act *act, size_t i, int64_t *expected)
         *expected = reduced(step, act->size, 0, i);
         return rank == step->root;
     case SIM_STEP_BROADCAST:
-        *expected = value_of(step, step->root, 0, i);
+        *expected = sim_step_value(step, step->root, 0, i);
         return true;
     case SIM_STEP_SCAN:
         *expected = reduced(step, rank + 1, 0, i);
@@ -310,7 +341,7 @@ expected_of(const sim_act *act, size_t i, int64_t *expected)
         *expected = reduced(step, rank, 0, i);
         return rank > 0;
     case SIM_STEP_SCATTER:
-        *expected = value_of(step, step->root, rank, i);
+        *expected = sim_step_value(step, step->root, rank, i);
         return true;
     case SIM_STEP_REDUCE_SCATTER:
         *expected = reduced(step, act->size, rank, i);
@@ -345,7 +376,7 @@ check_messages(const sim_act *act)
         const dl_call *call = &act->calls[k];
         for (size_t i = 0; call->op == DL_RECV && i < call->tensor.count; i++) {
             check_element(act, &call->tensor, i,
-                          value_of(act->step, call->peer, act->rank, i));
+                          sim_step_value(act->step, call->peer, act->rank, i));
         }
     }
 }
@@ -370,8 +401,9 @@ sim_act_check(const sim_act *act)
     bool is_for_one = act->step->kind == SIM_STEP_ALL_TO_ALL;
     for (int other = 0; call->outputs != NULL && other < act->size; other++) {
         for (size_t i = 0; i < act->outputs[other].count; i++) {
-            check_element(act, &act->outputs[other], i,
-                          value_of(act->step, other, is_for_one ? act->rank : 0, i));
+            check_element(
+                act, &act->outputs[other], i,
+                sim_step_value(act->step, other, is_for_one ? act->rank : 0, i));
         }
     }
 }

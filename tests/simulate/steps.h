@@ -5,7 +5,7 @@
 #ifndef DISTLITE_SIMULATE_STEPS_H
 #define DISTLITE_SIMULATE_STEPS_H
 
-#include "pg/group.h"
+#include "pg/window.h"
 #include "world.h"
 
 #define SIM_RANKS 7
@@ -26,6 +26,7 @@ typedef enum sim_step_kind {
     SIM_STEP_RING, /* each rank sends to the next one and receives from the last */
     SIM_STEP_MONITORED_BARRIER,
     SIM_STEP_SPLIT, /* some ranks make a group of their own, and reduce in it */
+    SIM_STEP_WINDOW, /* all write to each other's memory, and count in that of the root */
     SIM_STEP_KINDS,
 } sim_step_kind;
 
@@ -37,7 +38,9 @@ typedef struct sim_step {
     int root, peer;
     bool is_queued; /* it is waited for at the end of the program */
     bool is_uneven;
-    bool is_float; /* sums depend on their order, which has to be that of all ranks */
+    bool
+        has_objects; /* arrays are said to be those of the library's blocks of objects */
+    bool is_float;   /* sums depend on their order, which has to be that of all ranks */
     unsigned members;          /* of a split, a bit each */
     int64_t pauses[SIM_RANKS]; /* of each rank before the step */
 } sim_step;
@@ -53,8 +56,12 @@ typedef struct sim_act {
     dl_deadline deadline;
 } sim_act;
 
-void sim_step_draw(sim_step *step, sim_random *random, int number, int size);
+void sim_step_draw(sim_step *step, sim_random *random, sim_random *more, int number,
+                   int size);
 const char *sim_step_name(const sim_step *step);
+
+/* Returns an element that a rank has for another one. */
+int64_t sim_step_value(const sim_step *step, int from, int to, size_t i);
 
 /* Returns whether no rank can end the step before all have begun it. */
 bool sim_step_joins_all(const sim_step *step);
@@ -66,5 +73,10 @@ void sim_act_check(const sim_act *act);
 
 /* The hash of a result that all ranks have alike; 0 if the step has none. */
 uint64_t sim_act_hash(const sim_act *act);
+
+/* window_step.c: runs a step with a window, which the caller frees, also after a failure,
+ * and checks what is in it. */
+dl_status sim_window_run(dl_group *group, const sim_step *step, dl_deadline deadline,
+                         dl_window **window);
 
 #endif

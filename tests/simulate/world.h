@@ -73,6 +73,7 @@ typedef struct sim_world {
     sim_random entropy;  /* what getrandom() returns */
     bool has_buffers;    /* the first bytes of a connection are always taken whole */
     bool is_apart;       /* no Unix sockets, and one rank on each host */
+    bool is_damaged;     /* the journal is changed at the end */
     int64_t host_up_at[SIM_HOSTS];
     void (*print_faults)(void); /* what sim_fail() adds */
 } sim_world;
@@ -138,6 +139,10 @@ int sim_net_open_count(const sim_process *process);
 /* disk.c: one disk per host. */
 void sim_disk_kill(sim_process *process);
 void sim_disk_crash(int host);
+/* Returns the size of a file as processes read it, 0 if there is none. */
+size_t sim_disk_look(int host, const char *path, const uint8_t **bytes);
+/* Changes a file, also on the disk, or removes it, without a process. */
+void sim_disk_put(int host, const char *path, const uint8_t *bytes, size_t size);
 void sim_disk_set_full(int host, bool is_full);
 void sim_disk_set_slow(int host, int64_t extra);
 int sim_disk_open_count(const sim_process *process);
