@@ -15,11 +15,9 @@ _AT_ONCE = {
     "_C": (
         "DistBackendError DistError DistNetworkError DistStoreError FileStore "
         "HashStore PrefixStore ProcessGroup QueueEmptyError Store TCPStore Work "
-        "all_gather all_gather_object all_gather_single all_reduce all_to_all "
-        "all_to_all_single barrier broadcast broadcast_object_list exscan gather "
-        "gather_object gather_v irecv isend monitored_barrier recv recv_object_list "
-        "reduce reduce_scatter reduce_scatter_single scan scatter scatter_object_list "
-        "scatter_v send send_object_list"
+        "all_gather all_gather_single all_reduce all_to_all all_to_all_single barrier "
+        "broadcast exscan gather gather_v irecv isend monitored_barrier recv reduce "
+        "reduce_scatter reduce_scatter_single scan scatter scatter_v send"
     ),
     "groups.backends": (
         "Backend BackendConfig best_backend get_default_backend_for_device "
@@ -67,7 +65,11 @@ _LATER = {
     "mesh": "DeviceMesh",
     "groups.nccl": "ProcessGroupNCCL cuda_stream",
     "notebook": "notebook_launcher",
-    "objects.object_call": "set_safe_objects",
+    # Builtins, from the module that the first call of one of them needs.
+    "objects.object_collectives": (
+        "all_gather_object broadcast_object_list gather_object recv_object_list "
+        "scatter_object_list send_object_list set_safe_objects"
+    ),
     "groups.options": (
         "AllToAllOptions AllgatherOptions AllreduceCoalescedOptions AllreduceOptions "
         "BarrierOptions BroadcastOptions GatherOptions ReduceOptions "

@@ -8,11 +8,9 @@ from ._version import __version__ as __version__
 from ._C import (
     DistBackendError, DistError, DistNetworkError, DistStoreError, FileStore,
     HashStore, PrefixStore, ProcessGroup, QueueEmptyError, Store, TCPStore, Work,
-    all_gather, all_gather_object, all_gather_single, all_reduce, all_to_all,
-    all_to_all_single, barrier, broadcast, broadcast_object_list, exscan, gather,
-    gather_object, gather_v, irecv, isend, monitored_barrier, recv, recv_object_list,
-    reduce, reduce_scatter, reduce_scatter_single, scan, scatter, scatter_object_list,
-    scatter_v, send, send_object_list,
+    all_gather, all_gather_single, all_reduce, all_to_all, all_to_all_single, barrier,
+    broadcast, exscan, gather, gather_v, irecv, isend, monitored_barrier, recv, reduce,
+    reduce_scatter, reduce_scatter_single, scan, scatter, scatter_v, send,
 )
 from .groups.backends import (
     Backend, BackendConfig, best_backend, get_default_backend_for_device,
@@ -67,7 +65,10 @@ from .groups.internals import _broadcast_coalesced as _broadcast_coalesced
 from .mesh import DeviceMesh
 from .groups.nccl import ProcessGroupNCCL, cuda_stream
 from .notebook import notebook_launcher
-from .objects.object_call import set_safe_objects
+from .objects.object_collectives import (
+    all_gather_object, broadcast_object_list, gather_object, recv_object_list,
+    scatter_object_list, send_object_list, set_safe_objects,
+)
 from .groups.options import (
     AllToAllOptions, AllgatherOptions, AllreduceCoalescedOptions, AllreduceOptions,
     BarrierOptions, BroadcastOptions, GatherOptions, ReduceOptions,

@@ -19,7 +19,7 @@ from group_ranks import init
 from p2p_ranks import failure_of
 
 import distlite
-from distlite.objects import object_collectives
+from distlite.objects import object_collectives, object_transfer
 
 # A part of its own, several rounds of a slot, and odd.
 LARGE = 300_001
@@ -355,13 +355,13 @@ def late_rest(
     init(rank, world_size, init_method, seconds=20)
     distlite.barrier()
     if rank == 1:
-        rest = object_collectives.gather_rest
+        rest = object_transfer.gather_rest
 
         def stall(*arguments: Any) -> Any:
             store.wait(["given up"])
             return rest(*arguments)
 
-        object_collectives.gather_rest = stall
+        object_transfer.gather_rest = stall
     store = distlite.group.WORLD.get_group_store()
     if rank == 0:
         distlite.group.WORLD.set_timeout(timedelta(milliseconds=300))

@@ -19,10 +19,20 @@ says who may send pickles.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from .._C import DistBackendError, DistError, ProcessGroup
-from ..groups.dispatch import global_rank
+from .._C import (
+    DistBackendError,
+    DistError,
+    ProcessGroup,
+    all_gather_object,
+    broadcast_object_list,
+    gather_object,
+    recv_object_list,
+    scatter_object_list,
+    send_object_list,
+)
+from ..groups.world import world
 from .object_call import (
     ALL_GATHER,
     BROADCAST,
@@ -42,19 +52,25 @@ from .object_call import (
     messages_of,
     modes_differ,
     raise_failure,
+    set_safe_objects,
 )
 from .object_message import Message, failure, length_of, load
-from .object_transfer import (
-    Contents,
-    all_gather_rest,
-    broadcast_rest,
-    gather_rest,
-    put_rest,
-    scatter_rest,
-    take_rest,
-)
 
-__all__ = ["call_with_list", "exchanged", "settled"]
+if TYPE_CHECKING:
+    from .object_transfer import Contents
+
+__all__ = [
+    "all_gather_object",
+    "broadcast_object_list",
+    "call_with_list",
+    "exchanged",
+    "gather_object",
+    "recv_object_list",
+    "scatter_object_list",
+    "send_object_list",
+    "set_safe_objects",
+    "settled",
+]
 
 
 def loaded(call: Call, source: int, stream: Any, buffers: list[Any]) -> Any:
@@ -102,7 +118,10 @@ def call_with_list(
         put(call, objects, exchanged(call, value, count, problem))
     if op != RECV:
         return None
-    return -1 if call is None else global_rank(call.group, call.root)
+    if call is None:
+        return -1
+    info = world.groups.get(call.group)
+    return call.root if info is None else info.ranks[call.root]
 
 
 def checked(call: Call, objects: Any, value: Any) -> tuple[Any, int, Message | None]:
@@ -144,6 +163,8 @@ def settled(call: Call, count: int, sent: Any, blocks: list[bytes]) -> list[Any]
         message = message_of(sent)
         if message.error is not None:
             raise message.error
+        from .object_transfer import put_rest
+
         moved(call, put_rest, message, TAG)
         return []
     message, headers, contents = moved(call, move_rest, count, sent, blocks)
@@ -168,11 +189,13 @@ def move_rest(
     # After an all_gather all ranks know who failed, and send nothing more.
     if call.op == ALL_GATHER and failed:
         return message, headers, []
+    from . import object_transfer
+
     rests: dict[int, Callable[..., list[Contents]]] = {
-        BROADCAST: broadcast_rest,
-        ALL_GATHER: all_gather_rest,
-        GATHER: gather_rest,
-        SCATTER: scatter_rest,
+        BROADCAST: object_transfer.broadcast_rest,
+        ALL_GATHER: object_transfer.all_gather_rest,
+        GATHER: object_transfer.gather_rest,
+        SCATTER: object_transfer.scatter_rest,
     }
     given = messages if call.op == SCATTER else message
     return message, headers, rests[call.op](call, given, headers)
@@ -250,6 +273,8 @@ def take_objects(call: Call, header: Header, length: int) -> list[Any]:
         raise DistBackendError(f"{call.where()}: rank {call.root}: {header.text()}")
     stream, buffers = header.stream(), []
     if stream is None or header.parts:
+        from .object_transfer import take_rest
+
         stream, buffers = moved(call, take_rest, header, call.root, TAG)
     if call.refusal or header.kind != call.kind or header.count != length:
         refuse_header(call, header, length)
