@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -336,76 +334,3 @@ def count_requests(rank: int, world_size: int, port: int) -> float:
     distlite.barrier(view.group)
     member.leave()
     return float(after - before - seconds / LOOK)
-
-
-def stop_for_a_while() -> None:
-    """Stops this process, which another one continues."""
-    command = f"sleep 1.2; kill -CONT {os.getpid()}"
-    subprocess.Popen(["sh", "-c", command], start_new_session=False)
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
-class Finished(Exception):
-    """The others have done all steps."""
-
-
-def live(
-    rank: int, world_size: int, port: int, plan: dict[int, tuple[str, int, int]]
-) -> dict[str, Any]:
-    """Works until a step; each process comes at a step, and fails at another one."""
-    store = connect(port)
-    what, comes, fails = plan[rank]
-    store.get(f"step/{comes}", timeout=LIMIT)
-    steps, found = plan[-1][1], []
-    pending = [what]
-
-    def before(step: int) -> None:
-        store.set(f"step/{step}", "")
-        time.sleep(0.05)  # the work of a step
-        if step < fails or pending[0] == "leave":
-            return
-        what, pending[0] = pending[0], ""
-        if what == "kill":
-            die()
-        if what == "stop":
-            stop_for_a_while()
-        if what == "raise":
-            raise distlite.DistBackendError("this body fails")
-
-    while True:
-        work = Work(elastic.join(store, min_size=1, settle=0.5, timeout=LIMIT))
-        end = min(steps, fails) if pending[0] == "leave" else steps
-        try:
-            with work.member:
-                enter(work.member, store)
-                work.go_on(partial(is_done, work.member, end), before)
-                if (work.member.done or 0) >= steps:
-                    store.set("finished", "")
-        except elastic.Evicted:
-            found.append(work.found())
-        except Finished:
-            return {"found": found, "end": "late"}
-        else:
-            found.append(work.found())
-            if (work.member.done or 0) < steps:
-                return {"found": found, "end": "left"}
-            return {"found": found, "end": "finished"}
-
-
-def is_done(member: elastic.Member, end: int, view: elastic.View) -> bool:
-    return (member.done or 0) >= end
-
-
-def enter(member: elastic.Member, store: distlite.Store) -> None:
-    """Becomes a member, unless the others finish before."""
-    while True:
-        try:
-            view = member.next(1.0)
-        except distlite.DistStoreError:
-            view = None
-        # A world that has ended with all its members begins anew without their state.
-        is_new = view is None or (view.epoch > 1 and not view.sources)
-        if is_new and store.check(["finished"]):
-            raise Finished
-        if view is not None:
-            return
