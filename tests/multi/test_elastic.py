@@ -407,6 +407,19 @@ def test_the_world_goes_on_when_its_store_comes_back(tmp_path):
             close(members)
 
 
+def test_a_store_that_cannot_be_reached_is_waited_for_as_long_as_is_said(served):
+    with dist.TCPStore("127.0.0.1", 0, is_master=True) as lost:
+        clients = [dist.TCPStore("127.0.0.1", lost.port) for _ in range(2)]
+    began = time.monotonic()
+    with pytest.raises(dist.DistNetworkError):
+        elastic.join(clients[0], timeout=0.2)
+    with elastic.join(served, timeout=0.2) as member:
+        with pytest.raises(dist.DistNetworkError):
+            member.replace_store(clients[1])
+        assert member.next(LIMIT).size == 1
+    assert time.monotonic() - began < elastic_ranks.LONG
+
+
 @pytest.mark.parametrize("quorum", ["majority", slow("any")])
 def test_a_store_that_was_replaced_needs_a_majority(served, quorum):
     members = members_of(served, 3, quorum=quorum, settle=0.2)

@@ -128,17 +128,25 @@ class _Beats:
 class Ledger:
     """The records of one world, as one process sees them."""
 
-    def __init__(self, store: Store, name: str, own: str, rules: Rules) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        own: str,
+        rules: Rules,
+        seconds: float = REQUEST,
+    ) -> None:
         self.name, self.own, self.rules = name, own, rules
         self.last = Record()  # the latest epoch whose member this process was
         self._raw, self._found = "", Record()  # what it has read last
-        self.use(store)
+        self.use(store, seconds)
 
-    def use(self, store: Store) -> None:
-        """Goes on with another store."""
+    def use(self, store: Store, seconds: float) -> None:
+        """Goes on with another store, if it can be reached in time."""
         # A call that is repeated goes on with it.
         self._turn: _Turn | None = None
-        self._link = OwnConnection(f"elastic/{self.name}", store, REQUEST)
+        limit = min(seconds, REQUEST)
+        self._link = OwnConnection(f"elastic/{self.name}", store, limit)
         self.store = self._link.store
 
     def limit(self, seconds: float) -> None:

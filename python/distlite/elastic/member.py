@@ -136,6 +136,7 @@ def join(
 
     Raises:
         ValueError: An argument is out of range, or there is no launcher.
+        DistNetworkError: The store cannot be reached.
 
     Example:
         >>> member = dist.elastic.join(store, min_size=2, timeout=20)
@@ -229,8 +230,9 @@ class Member:
     ) -> None:
         self._id = MemberId()
         _reserve_descriptors()
-        self._ledger = Ledger(store, name, self._id.text, rules)
         self._rules, self._is_spare, self._limit = rules, is_spare, limit
+        seconds = self._seconds_of(None)
+        self._ledger = Ledger(store, name, self._id.text, rules, seconds)
         self._view: View | None = None  # of the epoch that is on
         # The last one, and its members; the one before, until a step has succeeded.
         self._group: ProcessGroup | None = None
@@ -430,12 +432,15 @@ class Member:
         Args:
             store: The store.
 
+        Raises:
+            DistNetworkError: The store cannot be reached.
+
         Example:
             >>> with dist.elastic.join(store, "other") as member:
             ...     member.replace_store(dist.HashStore())
         """
         self._check_open()
-        self._ledger.use(store)
+        self._ledger.use(store, self._seconds_of(None))
         self._looks_at = 0.0
 
     def leave(self) -> None:
