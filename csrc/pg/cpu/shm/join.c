@@ -323,8 +323,9 @@ is_own(dl_status status)
            || status == DL_INTERRUPTED;
 }
 
-/* Sends the thread's last error to all members, or leaves it in the store for one that
- * takes no messages: when it sees the connection end, it looks there. */
+/* Sends the thread's last error to all members, and leaves it in the store for one that
+ * takes no messages, or has not answered yet: when it sees that the leader has ended, it
+ * looks there. */
 static void
 refuse_all(const leader *self)
 {
@@ -346,10 +347,11 @@ refuse_all(const leader *self)
     }
     dl_put_refusal(&parcel.bytes, &message);
     for (int rank = 1; rank < endpoint->size; rank++) {
-        is_late |= self->connections[rank] >= 0
-                   && dl_local_send(self->connections[rank], &parcel,
-                                    dl_deadline_after(REPORT_PATIENCE))
-                          == DL_TIMEOUT;
+        dl_status sent = self->connections[rank] < 0
+                             ? DL_OK
+                             : dl_local_send(self->connections[rank], &parcel,
+                                             dl_deadline_after(REPORT_PATIENCE));
+        is_late |= sent == DL_TIMEOUT || self->members[rank].fd >= 0;
     }
     dl_parcel_fini(&parcel);
     (void)dl_rethrow(&cause);
