@@ -16,7 +16,7 @@
 With pytest, `@pytest.mark.ranks(4)` runs a test as four ranks (pytest_distlite.py).
 """
 
-from .faults import Fault
+from .faults import Fault, draw_faults
 from .processes import (
     Job,
     Outcome,
@@ -34,6 +34,7 @@ __all__ = [
     "Outcome",
     "Ranks",
     "RanksFailed",
+    "draw_faults",
     "mark",
     "rank_outcomes",
     "run_ranks",

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Faults that ranks under test run into, at operations that are given."""
+"""Faults that ranks under test run into, at operations that are given or drawn."""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import stat
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -32,6 +33,9 @@ class Fault:
     - `"stop"`: the process is stopped, with all of its threads, and continued.
     - `"cut"`: all TCP connections of the process are shut down.
     - `"kill"`: the process is killed by SIGKILL.
+
+    A rank that is a thread shares its process with the others, so `"stop"` delays it,
+    `"kill"` aborts its groups, and `"cut"` applies to the connections of all.
 
     Args:
         kind: What happens.
@@ -68,6 +72,47 @@ class Fault:
         return f"Fault({self.kind!r}, rank={self.rank}, at={self.at}{seconds})"
 
 
+def draw_faults(
+    seed: int,
+    ranks: int | Sequence[int],
+    *,
+    operations: int = 100,
+    kinds: Sequence[str] = KINDS,
+    most: int = 3,
+    longest: float = 1.0,
+) -> list[Fault]:
+    """Draws faults, the same ones for the same seed and arguments.
+
+    Args:
+        seed: The seed.
+        ranks: The ranks that may be hit, or their number.
+        operations: The faults happen before one of so many operations of a rank.
+        kinds: The kinds of `Fault` that may occur.
+        most: The largest number of faults; there is at least one.
+        longest: The longest delay or stop in seconds; each call is slowed down by at
+            most a hundredth of it.
+
+    Returns:
+        The faults, to be passed to `run_ranks` and the like.
+
+    Example:
+        >>> from distlite import testing
+        >>> faults = testing.draw_faults(7, 4, kinds=["kill"], most=1)
+        >>> faults == testing.draw_faults(7, 4, kinds=["kill"], most=1)
+        True
+    """
+    choice = random.Random(seed)
+    among = range(ranks) if isinstance(ranks, int) else ranks
+    faults = []
+    for _ in range(choice.randint(1, most)):
+        kind, rank = choice.choice(kinds), choice.choice(among)
+        at = choice.randint(1, operations)
+        span = choice.uniform(0, longest) / (100 if kind == "slow" else 1)
+        takes_time = kind in ("delay", "slow", "stop")
+        faults.append(Fault(kind, rank, at, round(span, 4) if takes_time else 0.0))
+    return faults
+
+
 def check_faults(faults: Sequence[Fault], size: int) -> None:
     for each in faults:
         if each.rank >= size:
@@ -84,10 +129,13 @@ class Victim:
 
     Args:
         faults: Those of this rank.
+        abort: What is called instead of a kill, if the rank is a thread.
     """
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
-        self._faults = faults
+    def __init__(
+        self, faults: Sequence[Fault], abort: Callable[[], None] | None = None
+    ) -> None:
+        self._faults, self._abort = faults, abort
         self._count = 0
         self._lock = threading.Lock()
 
@@ -103,11 +151,14 @@ class Victim:
                 self._happen(each)
 
     def _happen(self, fault: Fault) -> None:
+        is_thread = self._abort is not None
         if fault.kind == "cut":
             _cut()
+        elif fault.kind == "kill" and self._abort is not None:
+            self._abort()
         elif fault.kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        elif fault.kind == "stop":
+        elif fault.kind == "stop" and not is_thread:
             _stop(fault.seconds)
         else:
             time.sleep(fault.seconds)
@@ -132,12 +183,12 @@ def _cut() -> None:
 
 
 @contextmanager
-def hit(faults: Sequence[Fault]) -> Iterator[None]:
-    """Lets this rank run into the faults within a with statement."""
-    if not faults:
+def hit(before: Callable[[object], object] | None) -> Iterator[None]:
+    """Has it called before each operation within a with statement."""
+    if before is None:
         yield
         return
     from ..hooks import register_hooks
 
-    with register_hooks(before=Victim(faults).before):
+    with register_hooks(before=before):
         yield

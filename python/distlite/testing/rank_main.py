@@ -96,9 +96,9 @@ def _hit(faults: list[tuple[str, int, int, float]]) -> AbstractContextManager[No
     """Lets the rank run into the faults within a with statement."""
     if not faults:
         return nullcontext()
-    from distlite.testing.faults import Fault, hit
+    from distlite.testing.faults import Fault, Victim, hit
 
-    return hit([Fault(*each) for each in faults])
+    return hit(Victim([Fault(*each) for each in faults]).before)
 
 
 def _pickled_error(error: BaseException) -> bytes:

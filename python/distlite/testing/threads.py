@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from inspect import signature
 from typing import Any
@@ -23,6 +23,7 @@ import distlite
 from distlite import _C
 from distlite.groups.world import RoutedWorld, ThreadWorld, World, world as _world
 from distlite.stores.timeouts import LONGEST_WAIT, end_after, seconds_of
+from distlite.testing.faults import Fault, Victim, check_faults, hit
 from distlite.testing.processes import (
     GRACE_AFTER_ABORT,
     GRACE_AFTER_FAILURE,
@@ -155,6 +156,7 @@ class Ranks:
         function: Callable[..., Any],
         *args: Any,
         timeout: timedelta | float | None = None,
+        faults: Sequence[Fault] = (),
         **kwargs: Any,
     ) -> list[Any]:
         """Runs a function on all ranks.
@@ -164,6 +166,8 @@ class Ranks:
                 on.
             timeout: The time after which the run is late, a `timedelta` or seconds;
                 None is the value of `world`.
+            faults: What happens to ranks at their operations, as a sequence of
+                `Fault`.
 
         Returns:
             What each rank returned, as a list.
@@ -178,10 +182,10 @@ class Ranks:
             ...     print(ranks.run(lambda rank, step: rank + step, step=10))
             [10, 11]
         """
-        outcomes = self._outcomes(function, args, kwargs, timeout, True)
+        outcomes = self._outcomes(function, args, kwargs, timeout, True, faults)
         first = next((each.exception for each in outcomes if each.exception), None)
         try:
-            check_outcomes(function, outcomes)
+            check_outcomes(function, outcomes, faults)
         except AssertionError as error:
             raise error from first
         return [outcome.value for outcome in outcomes]
@@ -191,6 +195,7 @@ class Ranks:
         function: Callable[..., Any],
         *args: Any,
         timeout: timedelta | float | None = None,
+        faults: Sequence[Fault] = (),
         **kwargs: Any,
     ) -> list[Outcome]:
         """Runs a function on all ranks, some of which are meant to fail.
@@ -200,6 +205,8 @@ class Ranks:
                 on.
             timeout: The time after which the run is late, a `timedelta` or seconds;
                 None is the value of `world`.
+            faults: What happens to ranks at their operations, as a sequence of
+                `Fault`.
 
         Returns:
             The outcome of each rank, as a list of `Outcome`.
@@ -211,9 +218,40 @@ class Ranks:
             ...     print([outcome.is_good for outcome in outcomes])
             [False, True]
         """
-        return self._outcomes(function, args, kwargs, timeout, False)
+        return self._outcomes(function, args, kwargs, timeout, False, faults)
 
     def _outcomes(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        timeout: timedelta | float | None,
+        is_ended_by_failure: bool,
+        faults: Sequence[Fault],
+    ) -> list[Outcome]:
+        check_faults(faults, len(self))
+        with hit(self._victims(faults) if faults else None):
+            return self._outcomes_here(
+                function, args, kwargs, timeout, is_ended_by_failure
+            )
+
+    def _victims(self, faults: Sequence[Fault]) -> Callable[[object], object]:
+        """Returns what is called before each operation, in the thread of its rank."""
+        victims = {
+            rank.thread.ident: Victim(
+                [each for each in faults if each.rank == rank.number], rank.abort
+            )
+            for rank in self._ranks
+        }
+
+        def before(operation: object) -> None:
+            victim = victims.get(threading.get_ident())
+            if victim is not None:
+                victim.before(operation)
+
+        return before
+
+    def _outcomes_here(
         self,
         function: Callable[..., Any],
         args: tuple[Any, ...],

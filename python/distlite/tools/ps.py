@@ -18,6 +18,7 @@ from distlite.tools.recording import Operation, read_all
 from distlite.tools.store_facts import describe, store_of
 from distlite.tools.table import HEADERS, rows_of, title_of
 from distlite.tools.text import show
+from distlite.tools.worlds import describe as describe_world
 
 CLEAR = "\033[H\033[2J"
 GROUP_FACTS = "name backend rank size is_open begun"
@@ -105,6 +106,8 @@ def _show(jobs: list[Job], reason: str, options: argparse.Namespace) -> None:
         show(title_of(job), HEADERS, rows_of(job), sys.stdout)
         if store is not None:
             print(describe(store))
+            for world in store.get("worlds", ()):
+                print(describe_world(world))
     sys.stdout.flush()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import distlite as dist
 from distlite.tools.job import Job
 from distlite.tools.text import seconds
+from distlite.tools.worlds import find_worlds
 
 Facts = dict[str, Any]
 # Seconds that a tool waits for a server that is stopped or cannot be reached.
@@ -59,6 +60,7 @@ def _ask(environment: dict[str, str]) -> Facts:
         )
         with store:
             facts.update(store.stats())
+            facts["worlds"] = find_worlds(store)
     except (RuntimeError, ValueError, OSError) as error:
         facts["error"] = str(error)
     return facts
