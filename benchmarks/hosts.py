@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """all_reduce over several hosts, beside plain sockets, iperf3, torch gloo and MPIs.
 
+Of two hosts the side "loop" is a program that does only what an all_reduce has to
+(hosts_loop.c).
+
     python benchmarks/hosts.py                                            as root
     python benchmarks/hosts.py --mbit 1000 --delay-us 5000 --hosts 4
     python benchmarks/hosts.py --mbit 1000 --interfaces 2
@@ -18,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,7 +42,7 @@ from measure import (
     table,
     write_json,
 )
-from shaped import Host, Shape, ShapedNetwork
+from shaped import Host, Shape, ShapedNetwork, build
 
 PEER = str(Path(__file__).with_name("hosts_peer.py"))
 SIZES = [8, KIB, 16 * KIB, 128 * KIB, 512 * KIB, MIB, 16 * MIB, 100 * MIB]
@@ -72,6 +76,8 @@ def parse() -> argparse.Namespace:
 def sides_of(options: argparse.Namespace) -> dict[str, str]:
     """Their interpreters; of another distlite, the folder with it."""
     sides = {"distlite": sys.executable, "raw": sys.executable}
+    if options.hosts * options.ranks_per_host == 2 and options.interfaces == 1:
+        sides["loop"] = str(build("hosts_loop"))
     for folder in options.distlite or ():
         sides[f"distlite {Path(folder).name}"] = folder
     found = {
@@ -114,6 +120,8 @@ class Job:
         if side.startswith("distlite "):
             environment["PYTHONPATH"] = f"{python}/python"
             side, python = "distlite", sys.executable
+        if side == "loop":
+            side, python = python, sys.executable
         processes = [
             subprocess.Popen(
                 host.command([python, *self._words(side, rank, len(places))]),
@@ -210,10 +218,9 @@ def iperf(hosts: list[Host], interfaces: int, *options: str) -> float | None:
     --bidir."""
     addresses = [hosts[0].address]
     addresses += [hosts[0].further_address(i) for i in range(1, interfaces)]
-    try:
-        pairs = [iperf_between(near, hosts, *options) for near in addresses]
-    except FileNotFoundError:
+    if shutil.which("iperf3") is None:
         return None
+    pairs = [iperf_between(near, hosts, *options) for near in addresses]
     bits = 0.0
     for server, client in pairs:
         output, _ = client.communicate(timeout=60)
@@ -274,7 +281,8 @@ def main() -> None:
     rows = [[size, *(times[side][size] for side in sides)] for size in options.sizes]
     print(table(["bytes", *(f"{side}, us" for side in sides)], rows))
     for way, rate in rates.items():
-        print(f"iperf3, {way}: {rate and rate * 8 / 1e6:.0f} Mbit/s")
+        if rate is not None:
+            print(f"iperf3, {way}: {rate * 8 / 1e6:.0f} Mbit/s")
     is_simple = options.ranks_per_host == 1
     targets = targets_of(times, rates["both"], options.hosts) if is_simple else []
     print(report(targets))

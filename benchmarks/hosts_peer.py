@@ -4,13 +4,15 @@
     SIDE RANK SIZE ADDRESS SECONDS MBIT DELAY_US BYTES...
 
 Rank 0 prints {"bytes": microseconds} as JSON, medians of all_reduce; of the side "raw",
-round trips of bytes through plain sockets.  An MPI knows the rank and the size itself.
-The number of calls follows from how many the links could carry in SECONDS.
+round trips of bytes through plain sockets.  A side that is a path is a program, which
+is told the number of calls.  An MPI knows the rank and the size itself.  The number of
+calls follows from how many the links could carry in SECONDS.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import statistics
 import sys
@@ -153,6 +155,9 @@ def main() -> None:
         each = 30e-6 + 2 * delay + size / bytes_per_second
         return min(2000, max(3, int(seconds / each)))
 
+    if "/" in side:
+        calls = [f"{size}:{count(size)}" for size in sizes]
+        os.execv(side, [side, str(rank), address, str(PORT), *calls])
     if side == "raw":
         results = raw(rank, address, sizes, count)
     else:

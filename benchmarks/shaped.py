@@ -45,14 +45,14 @@ class Shape:
         return f"{rate}, {self.delay_us / 1000:g} ms each way{loss}, {self.congestion}"
 
 
-def build_relay() -> Path:
-    """Compile relay.c if it is newer."""
-    source = Path(__file__).with_name("relay.c")
-    program = RESULTS / "relay"
+def build(name: str) -> Path:
+    """Compiles the program NAME.c of this folder if it is newer."""
+    source = Path(__file__).with_name(f"{name}.c")
+    program = RESULTS / name
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         RESULTS.mkdir(exist_ok=True)
         compiler = os.environ.get("CC", "gcc").split()
-        flags = ["-std=c11", "-D_GNU_SOURCE", "-O2"]
+        flags = ["-std=c11", "-D_GNU_SOURCE", "-O3"]
         subprocess.run([*compiler, *flags, str(source), "-o", str(program)], check=True)
     return program
 
@@ -86,7 +86,7 @@ class ShapedNetwork(Network):
 
     def _relay(self, interface: str) -> None:
         shape = self.shape
-        words = [build_relay(), interface, shape.mbit or 100_000, shape.delay_us]
+        words = [build("relay"), interface, shape.mbit or 100_000, shape.delay_us]
         words += [shape.loss_percent, *(host.pid for host in self.hosts)]
         relay = subprocess.Popen(
             [str(word) for word in words],
