@@ -23,6 +23,11 @@
 /* What is added at a time: it stays in a core's own cache until then. */
 #define PIECE ((size_t)256 << 10)
 
+/* Where memory begins.  Some processors copy five times slower if the target lies 1 to 31
+ * bytes behind the source, modulo the size of a page; the kernel's buffers begin at that of
+ * a page here, and memory of malloc() often 16 bytes behind it. */
+#define ALIGNMENT 64
+
 static double
 now(void)
 {
@@ -92,7 +97,7 @@ exchange(int fd, const char *out, size_t out_left, char *in, size_t in_left)
 static void
 all_reduce(int fd, float *own, float *other, size_t size)
 {
-    static float room[PIECE / sizeof(float)];
+    _Alignas(ALIGNMENT) static float room[PIECE / sizeof(float)];
 
     for (size_t done = 0; done < size; done += PIECE) {
         size_t part = size - done < PIECE ? size - done : PIECE;
@@ -117,10 +122,12 @@ static double
 measure(int fd, int rank, size_t size, int calls)
 {
     double *took = calloc((size_t)calls, sizeof *took);
-    float *data = calloc(1, size);
+    size_t room = (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    float *data = aligned_alloc(ALIGNMENT, room);
     float *halves[] = {data, data + size / 2 / sizeof *data};
 
-    check(took != NULL && data != NULL, "calloc");
+    check(took != NULL && data != NULL, "malloc");
+    memset(data, 0, size);
     for (int i = -2; i < calls; i++) {
         double start = now();
         all_reduce(fd, halves[rank], halves[1 - rank], size / 2);
