@@ -185,8 +185,7 @@ def test_ranks_get_no_gpu_that_is_hidden(monkeypatch, capsys, shown, ranks):
     ("words", "complaint"),
     [
         (["no-such-script.py"], "script 'no-such-script.py' not found"),
-        (["docter"], "script 'docter' not found; is `distlite doctor` meant?"),
-        (["help"], "script 'help' not found; is `distlite --help` meant?"),
+        (["docter"], "'docter' not found; `distlite --help` shows the commands"),
         (["4", "train.py"], "is an option: `distlite run -n 4 train.py`"),
         (["python", "train.py"], "scripts run by this Python, so leave it out"),
         (["sh", "-c", "date"], "--no-python runs a program that is not a script"),

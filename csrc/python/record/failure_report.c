@@ -210,11 +210,8 @@ dlpy_note_failure(void)
         return;
     }
     asked |= dl_recorder_claim_table() ? TABLE : 0;
-    /* The same variables as in tools/dump.py. */
-    asked |= has_text("TORCH_FR_DUMP_TEMP_FILE")
-                     || has_text("TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-                 ? DUMP
-                 : 0;
+    /* The same variable as in tools/dump.py. */
+    asked |= has_text("TORCH_FR_DUMP_TEMP_FILE") ? DUMP : 0;
     if (asked == 0) {
         return;
     }

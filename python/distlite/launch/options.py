@@ -395,11 +395,7 @@ def _hint(script: str) -> str:
         return "; scripts run by this Python, so leave it out: `distlite run train.py`"
     if _is_program(script):
         return "; --no-python runs a program that is not a script of Python"
-    import difflib
-
-    for command in difflib.get_close_matches(script, [*COMMANDS, "--help"], 1):
-        return f"; is `distlite {command}` meant?"
-    return ""
+    return "; `distlite --help` shows the commands"
 
 
 def _is_program(name: str) -> bool:

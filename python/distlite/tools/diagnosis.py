@@ -76,7 +76,7 @@ class Diagnosis:
             return
         headers = ("rank", "host", "address", "because", "cores/ranks", "open files")
         rows = [_rank_row(facts) for facts in self.ranks]
-        show("Ranks", (*headers, "memory"), rows, file)
+        show("Ranks", headers, rows, file)
         if self.links:
             headers = ("from", "to", "host", "connect", "latency", "bandwidth")
             rows = [_link_row(x) for x in self.links if x["from"] < x["to"]]
@@ -101,7 +101,7 @@ def _name(facts: Facts) -> str:
 
 
 def _rank_row(facts: Facts) -> tuple[str, ...]:
-    addresses, files, memory = facts["addresses"], facts["open_files"], facts["memory"]
+    addresses, files = facts["addresses"], facts["open_files"]
     interface = addresses.get("interface")
     chosen = ", ".join([addresses["chosen"] or "none", *addresses.get("others", ())])
     return (
@@ -111,7 +111,6 @@ def _rank_row(facts: Facts) -> tuple[str, ...]:
         addresses["why"],
         f"{facts['cores']}/{facts['ranks_here']}",
         "no limit" if files is None else str(files),
-        "?" if memory is None else f"{memory / 2**30:.1f} GiB",
     )
 
 

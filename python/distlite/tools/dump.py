@@ -10,21 +10,19 @@ from collections.abc import Iterable
 from distlite import _C
 from distlite.tools.job import Job
 
-# torch's variables, the newer one first; the value is a prefix of the file's name, to
-# which the rank is added.
-PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+# torch's variable: the beginning of the file's name, to which the rank is added.
+PREFIX_VARIABLE = "TORCH_FR_DUMP_TEMP_FILE"
 
 
 def dump_asked(data: bytes | memoryview, rank: int | None) -> str | None:
     """Writes a snapshot to the file that the environment asks for, and returns its
     path."""
-    for name in PREFIX_VARIABLES:
-        prefix = os.environ.get(name)
-        if prefix:
-            path = f"{prefix}{0 if rank is None else rank}"
-            write(path, data)
-            return path
-    return None
+    prefix = os.environ.get(PREFIX_VARIABLE)
+    if not prefix:
+        return None
+    path = f"{prefix}{0 if rank is None else rank}"
+    write(path, data)
+    return path
 
 
 def dump_all(jobs: Iterable[Job], prefix: str) -> list[str]:

@@ -16,10 +16,6 @@ from distlite._version import __version__
 from distlite.launch.cores import usable_cores
 
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
-CGROUP_MEMORY = (
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
 
 
 def facts_of(rank: int, connected: str | None, with_libraries: bool) -> dict[str, Any]:
@@ -34,7 +30,6 @@ def facts_of(rank: int, connected: str | None, with_libraries: bool) -> dict[str
         "versions": {"distlite": __version__, "python": platform.python_version()},
         "addresses": _addresses(connected),
         "open_files": None if limit == resource.RLIM_INFINITY else limit,
-        "memory": _memory(),
         "cores": usable_cores(),
         "ranks_here": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
         "libraries": _libraries() if with_libraries else None,
@@ -76,16 +71,6 @@ def _why(chosen: str, connected: str | None) -> str:
     if chosen.startswith("127.") or chosen == "::1":
         return "no other interface is up"
     return "used for packets to other networks"
-
-
-def _memory() -> int | None:
-    """Returns the bytes that this process may still use: of the host and, in a
-    container, of its limit."""
-    found = [int(text) for path in CGROUP_MEMORY if (text := _read(path)).isdecimal()]
-    for line in _read("/proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
-            found.append(int(line.split()[1]) * 1024)
-    return min(found, default=None)
 
 
 def _libraries() -> dict[str, str | None]:

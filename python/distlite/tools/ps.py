@@ -6,8 +6,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +18,6 @@ from distlite.tools.table import HEADERS, rows_of, title_of
 from distlite.tools.text import show
 from distlite.tools.worlds import describe as describe_world
 
-CLEAR = "\033[H\033[2J"
 GROUP_FACTS = "name backend rank size is_open begun"
 SITE_FACTS = "file line function"
 
@@ -36,15 +33,8 @@ def main(arguments: Sequence[str]) -> int:
         for path in dump_all(jobs, options.dump):
             print(path)
         return 0
-    try:
-        while True:
-            _show(jobs, reason, options)
-            if options.watch is None:
-                return 0
-            time.sleep(options.watch)
-            jobs, reason = _find_jobs(options)
-    except KeyboardInterrupt:
-        return 0
+    _show(jobs, reason, options)
+    return 0
 
 
 def _parser() -> Parser:
@@ -61,27 +51,11 @@ def _parser() -> Parser:
         "--all", action="store_true", help="also show jobs without a living rank"
     )
     parser.add_argument(
-        "--watch",
-        nargs="?",
-        type=_pause,
-        const=1.0,
-        metavar="SECONDS",
-        help="repeat the display every SECONDS (default: 1)",
-    )
-    parser.add_argument(
         "--dump",
         metavar="PREFIX",
         help="write each rank's recording to PREFIX<rank>, for `distlite trace`",
     )
     return parser
-
-
-def _pause(text: str) -> float:
-    """Returns a number of seconds that time.sleep() accepts."""
-    value = float(text)
-    if not 0 < value < threading.TIMEOUT_MAX:
-        raise argparse.ArgumentTypeError(f"not a number of seconds: {text}")
-    return value
 
 
 def _find_jobs(options: argparse.Namespace) -> tuple[list[Job], str]:
@@ -98,8 +72,6 @@ def _show(jobs: list[Job], reason: str, options: argparse.Namespace) -> None:
         found = [{**job_facts(job), "store": store} for job, store in with_stores]
         print(json.dumps({"jobs": found}), flush=True)
         return
-    if options.watch is not None and sys.stdout.isatty():
-        print(CLEAR, end="")
     if not jobs:
         print(reason, file=sys.stderr)
     for job, store in with_stores:
