@@ -9,14 +9,13 @@
 #include "base/deadline.h"
 #include "base/environment.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/thread.h"
-#include "pg/agree/wait_exchange.h"
+#include "pg/agree/own_waits.h"
 #include "pg/agree/wait_words.h"
 #include "pg/group_state.h"
 #include "pg/record/blocked_threads.h"
-#include "pg/agree/own_waits.h"
 #include "pg/record/recorder.h"
-#include "pg/record/wait_graph.h"
 #include "store/store.h"
 
 #define DEFAULT_SECONDS 5
@@ -31,53 +30,31 @@
  * all of them. */
 #define RANKS_PER_PAUSE 64
 
+/* The most ranks whose states are read in one search. */
+#define READS 128
+
+/* The time that the store has for requests that it answers at once. */
+#define ANSWER_LIMIT (5 * DL_SECOND)
+
+#define KEY_SIZE 64
+
 /* Late ranks that are described one by one; the others are only counted. */
 #define LISTED_RANKS 3
-
-#define LATE_RANKS DL_WAIT_AWAITED
-
-/* An operation of this process that is in the reported cycle. */
-typedef struct reported_record {
-    const dl_record *record;
-    int64_t started;
-} reported_record;
 
 /* A cycle that was found once and is to be confirmed. */
 typedef struct candidate {
     dl_wait_cycle cycle;
-    uint64_t ids[DL_WAIT_STEPS];    /* of the waits in the cycle */
-    uint64_t epochs[DL_WAIT_STEPS]; /* of their processes, like beats */
-    uint64_t beats[DL_WAIT_STEPS];
+    uint64_t ids[DL_WAIT_STEPS];   /* of the waits in the cycle */
+    uint64_t beats[DL_WAIT_STEPS]; /* of their processes */
 } candidate;
-
-typedef struct late_rank {
-    int rank;
-    bool is_known;
-    bool is_here; /* it has begun the operation after all */
-    dl_doing doing;
-} late_rank;
-
-/* The ranks that an operation waits for. */
-typedef struct late_list {
-    const char *group;
-    int64_t sequence;
-    bool is_message;
-    int count;
-    late_rank ranks[LATE_RANKS];
-} late_list;
-
-/* A text about the late ranks of an operation that is about to time out. */
-typedef struct late_text {
-    const dl_record *record;
-    int64_t started;
-    char text[DL_WAIT_LATE_SIZE];
-} late_text;
 
 /* The state of the detector's thread between two searches. */
 typedef struct detector {
-    dl_wait_exchange exchange;
+    dl_store *store; /* owns a reference */
+    int size;
     dl_own_waits own;
-    uint64_t reported_epoch;
+    dl_wait_state **states; /* by rank; all but this rank's own are owned */
+    uint64_t reported_id;
     candidate candidate;
 } detector;
 
@@ -86,15 +63,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static dl_group *world;
 static bool is_running;
 static char reported_text[DL_WAIT_TEXT_SIZE];
-static reported_record reported[DL_WAIT_ROWS];
-static int reported_count;
+static const dl_record *reported; /* the operation that it is about */
+static int64_t reported_started;
 static bool is_off; /* by the environment */
 static int64_t after = DEFAULT_SECONDS * DL_SECOND;
-static late_text lates[DL_WAIT_ROWS];
-static int late_count;
-static bool is_urgent; /* a deadline is near, so the next look is to be soon */
 
-/* signalled for the detector's thread when `world` or `is_urgent` changes */
+/* signalled for the detector's thread when `world` changes */
 static pthread_cond_t wakeup;
 
 static void
@@ -104,21 +78,13 @@ reset_detector(void)
     dl_condition_init(&wakeup);
     world = NULL;
     is_running = false;
-    reported_count = 0;
-    late_count = 0;
-    is_urgent = false;
+    reported = NULL;
 }
 
 __attribute__((constructor)) static void
 init_detector(void)
 {
     dl_reset_at_fork(reset_detector);
-}
-
-static int64_t
-slowest_pause(int size)
-{
-    return LAST_PAUSE * (1 + size / RANKS_PER_PAUSE);
 }
 
 /* Returns how long a wait must last before the detector considers it. */
@@ -131,32 +97,16 @@ least_wait(void)
     return found;
 }
 
-static const dl_wait_state *const *
-states_of(const detector *self)
-{
-    return (const dl_wait_state *const *)self->exchange.states;
-}
-
-/* Keeps the report for the errors of this process's operations. */
-static void
-remember_report(const detector *self, const char *text)
-{
-    pthread_mutex_lock(&lock);
-    snprintf(reported_text, sizeof reported_text, "%s", text);
-    reported_count = 0;
-    for (uint32_t i = 0; i < self->own.state.row_count; i++) {
-        if (self->own.state.rows[i].is_program) {
-            reported[reported_count++] =
-                (reported_record){self->own.records[i], self->own.started[i]};
-        }
-    }
-    pthread_mutex_unlock(&lock);
-}
+/* The late ranks of an operation that has timed out. */
+typedef struct late_ranks {
+    dl_own_wait wait;
+    dl_doing doing[DL_WAIT_AWAITED]; /* zeroed for ranks that are not late */
+} late_ranks;
 
 static bool
 take_recording(void *context, const char *path, dl_buffer *copy)
 {
-    late_list *self = context;
+    late_ranks *self = context;
     dl_bytes snapshot = dl_buffer_bytes(copy);
     dl_recording_header header;
 
@@ -164,152 +114,48 @@ take_recording(void *context, const char *path, dl_buffer *copy)
     if (!dl_recording_check(snapshot.data, snapshot.size, &header)) {
         return true;
     }
-    for (int i = 0; i < self->count; i++) {
-        late_rank *late = &self->ranks[i];
-        if (late->rank == header.rank) {
-            late->is_known = dl_doing_read(snapshot, &late->doing);
-            late->is_here =
-                !self->is_message
-                && dl_doing_has_begun(snapshot, self->group, (uint64_t)self->sequence);
+    for (uint32_t i = 0; i < self->wait.awaited.count; i++) {
+        if (self->wait.awaited.ranks[i] == header.rank
+            && (self->wait.is_message
+                || !dl_doing_has_begun(snapshot, self->wait.group,
+                                       (uint64_t)self->wait.sequence))) {
+            (void)dl_doing_read(snapshot, &self->doing[i]);
         }
     }
     return true;
 }
 
-/* Takes what a rank has reported of itself, whose recording is not on this host.  That grows
- * by its age. */
-static void
-copy_state(late_rank *late, const dl_wait_state *state)
-{
-    if (state == NULL || state->doing.pid == 0) {
-        return;
-    }
-    int64_t age = dl_wall_clock() - state->written;
-    late->doing = state->doing;
-    late->doing.span += age > 0 ? age : 0;
-    late->is_known = true;
-}
-
-/* Writes what is known of the ranks that `row` of `rank` waits for; the text is empty
- * if nothing is.  It comes from the recordings of ranks on this host, and otherwise from
- * `states`, which is indexed by rank, as for dl_wait_late_find(). */
-static void
-describe_late(const dl_wait_state *const *states, int size, int rank, int row,
-              char text[DL_WAIT_LATE_SIZE])
-{
-    const dl_wait_row *own = &states[rank]->rows[row];
-    int ranks[LATE_RANKS];
-    late_list late = {
-        .group = states[rank]->groups[own->group].name,
-        .sequence = own->sequence,
-        .is_message = dl_op_type_is_message(own->op),
-        .count = dl_wait_late_find(states, size, rank, row, ranks, LATE_RANKS),
-    };
-    int described = 0;
-    int more = 0;
-
-    for (int i = 0; i < late.count; i++) {
-        late.ranks[i].rank = ranks[i];
-    }
-    dl_recorder_visit_job(take_recording, &late);
-    text[0] = '\0';
-    for (int i = 0; i < late.count; i++) {
-        if (!late.ranks[i].is_known) {
-            copy_state(&late.ranks[i], states[ranks[i]]);
-        }
-        if (!late.ranks[i].is_known || late.ranks[i].is_here || ranks[i] == rank) {
-            continue;
-        }
-        if (described < LISTED_RANKS) {
-            dl_wait_words_late(ranks[i], &late.ranks[i].doing, text);
-            described++;
-        } else {
-            more++;
-        }
-    }
-    if (more > 0) {
-        dl_wait_words_more(more, text);
-    }
-}
-
-static bool
-has_not_ended(const dl_own_waits *own, const late_text *text)
-{
-    for (uint32_t i = 0; i < own->state.row_count; i++) {
-        if (own->records[i] == text->record && own->started[i] == text->started) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Returns the index of the slot for an operation of `own`: its own one, a new one, or
- * that of an operation that has ended.  One of these exists, since `own` has no more
- * operations than there are slots. */
-static int
-find_slot_locked(const dl_own_waits *own, const dl_record *record)
-{
-    int at = 0;
-
-    while (at < late_count && lates[at].record != record) {
-        at++;
-    }
-    if (at < DL_WAIT_ROWS) {
-        late_count = at < late_count ? late_count : at + 1;
-        return at;
-    }
-    at = 0;
-    while (at < DL_WAIT_ROWS - 1 && has_not_ended(own, &lates[at])) {
-        at++;
-    }
-    return at;
-}
-
-/* Keeps what the late ranks are doing, because after the deadline there is no time to
- * ask for it. */
-static void
-remember_late_ranks(const detector *self)
-{
-    const dl_own_waits *own = &self->own;
-    late_text found;
-
-    for (uint32_t i = 0; i < own->state.row_count; i++) {
-        if (!own->fails_soon[i]) {
-            continue;
-        }
-        found.record = own->records[i];
-        found.started = own->started[i];
-        describe_late(states_of(self), self->exchange.size, own->rank, (int)i,
-                      found.text);
-        pthread_mutex_lock(&lock);
-        lates[find_slot_locked(own, found.record)] = found;
-        pthread_mutex_unlock(&lock);
-    }
-}
-
-/* Adds what the late ranks were doing to the error of an operation that timed out here,
- * or on another rank first: backends repeat the status of the rank that gave up. */
+/* Adds to an error what the late ranks of this host do, according to their recordings,
+ * when an operation has timed out here, or on another rank first: backends repeat the
+ * status of the rank that gave up. */
 static dl_status
-add_late(const dl_record *record, int64_t started, const dl_error *error)
+add_late(const dl_record *record, const dl_error *error)
 {
     char text[DL_WAIT_LATE_SIZE] = "";
+    int count = 0;
+    late_ranks *late = error->status == DL_TIMEOUT ? calloc(1, sizeof *late) : NULL;
 
-    if (error->status != DL_TIMEOUT) {
+    if (late == NULL || !dl_own_waits_find(record, &late->wait)) {
+        free(late);
         return error->status;
     }
-    pthread_mutex_lock(&lock);
-    for (int i = 0; i < late_count; i++) {
-        if (lates[i].record == record && lates[i].started == started) {
-            memcpy(text, lates[i].text, sizeof text);
+    dl_recorder_visit_job(take_recording, late);
+    for (uint32_t i = 0; i < late->wait.awaited.count; i++) {
+        if (late->doing[i].pid != 0 && ++count <= LISTED_RANKS) {
+            dl_wait_words_late(late->wait.awaited.ranks[i], &late->doing[i], text);
         }
     }
-    pthread_mutex_unlock(&lock);
+    if (count > LISTED_RANKS) {
+        size_t used = strlen(text);
+        dl_text_append(text, sizeof text, &used, "; and %d more", count - LISTED_RANKS);
+    }
+    free(late);
     return text[0] == '\0' ? error->status
                            : dl_fail(error->status, "%.1300s%s", error->text, text);
 }
 
 /* Adds the report of a deadlock that includes the operation, or, after a timeout, what
- * the late ranks were doing, as far as that was known before the deadline. */
+ * the late ranks are doing. */
 static dl_status
 explain_failure(const dl_record *record)
 {
@@ -318,14 +164,13 @@ explain_failure(const dl_record *record)
 
     int64_t started = atomic_load_explicit(&record->started, memory_order_acquire);
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < reported_count; i++) {
-        if (reported[i].record == record && reported[i].started == started) {
-            memcpy(text, reported_text, sizeof text);
-        }
+    bool looks = !is_off;
+    if (reported == record && reported_started == started) {
+        memcpy(text, reported_text, sizeof text);
     }
     pthread_mutex_unlock(&lock);
     if (text[0] == '\0') {
-        return add_late(record, started, &error);
+        return looks ? add_late(record, &error) : error.status;
     }
     if (strstr(error.text, text) != NULL) {
         return error.status;
@@ -340,42 +185,112 @@ explain_failure(const dl_record *record)
     return dl_fail(error.status, "%.1000s; %s", error.text, text);
 }
 
+static dl_bytes
+state_key(int rank, char text[KEY_SIZE])
+{
+    snprintf(text, KEY_SIZE, "deadlock/waits/%d", rank);
+    return dl_bytes_of(text);
+}
+
+static dl_status
+publish_state(const detector *self)
+{
+    dl_buffer bytes = {0};
+    char key[KEY_SIZE];
+
+    dl_wait_state_write(&self->own.state, &bytes);
+    dl_status status = dl_buffer_check(&bytes);
+    if (status == DL_OK) {
+        status = dl_store_set(self->store, state_key(self->own.rank, key),
+                              dl_buffer_bytes(&bytes), dl_deadline_after(ANSWER_LIMIT));
+    }
+    dl_buffer_fini(&bytes);
+    return status;
+}
+
+/* Later searches must not take this rank for waiting. */
+static void
+withdraw_state(const detector *self)
+{
+    char key[KEY_SIZE];
+
+    (void)dl_store_set(self->store, state_key(self->own.rank, key), DL_LITERAL("-"),
+                       dl_deadline_after(ANSWER_LIMIT));
+}
+
+static dl_status
+read_state(detector *self, int rank)
+{
+    dl_buffer value = {0};
+    char key[KEY_SIZE];
+    dl_status status = dl_store_get_if_set(self->store, state_key(rank, key), &value,
+                                           dl_deadline_after(ANSWER_LIMIT));
+    dl_wait_state *state = status == DL_OK ? calloc(1, sizeof *state) : NULL;
+
+    if (state != NULL && dl_wait_state_read(dl_buffer_bytes(&value), state)
+        && state->rank == rank) {
+        self->states[rank] = state;
+    } else {
+        free(state);
+    }
+    dl_buffer_fini(&value);
+    return status;
+}
+
+static void
+forget_states(detector *self)
+{
+    for (int rank = 0; rank < self->size; rank++) {
+        if (rank != self->own.rank) {
+            free(self->states[rank]);
+        }
+        self->states[rank] = NULL;
+    }
+}
+
+/* Reads the states of the ranks that this one waits for, of those that they wait for,
+ * and so on. */
+static dl_status
+read_states(detector *self)
+{
+    int ranks[READS] = {self->own.rank};
+    int count = 1;
+
+    forget_states(self);
+    self->states[self->own.rank] = &self->own.state;
+    for (int i = 0; i < count; i++) {
+        if (i > 0) {
+            DL_TRY(read_state(self, ranks[i]));
+        }
+        const dl_wait_state *state = self->states[ranks[i]];
+        for (uint32_t j = 0; state != NULL && j < state->awaited.count; j++) {
+            int rank = state->awaited.ranks[j];
+            bool is_new = rank >= 0 && rank < self->size && count < READS;
+            for (int k = 0; is_new && k < count; k++) {
+                is_new = ranks[k] != rank;
+            }
+            if (is_new) {
+                ranks[count++] = rank;
+            }
+        }
+    }
+    return DL_OK;
+}
+
+/* The text is kept for the error of the operation. */
 static void
 report_cycle(detector *self, const dl_wait_cycle *cycle)
 {
     char text[DL_WAIT_TEXT_SIZE];
 
-    dl_wait_words_cycle(states_of(self), cycle, text);
-    remember_report(self, text);
-    self->reported_epoch = self->own.state.epoch;
+    dl_wait_words_cycle(self->states, cycle, text);
+    pthread_mutex_lock(&lock);
+    memcpy(reported_text, text, sizeof text);
+    reported = self->own.record;
+    reported_started = self->own.started;
+    pthread_mutex_unlock(&lock);
+    self->reported_id = self->own.state.id;
     dl_log(DL_LOG_WARNING, "%s", text);
-}
-
-static candidate
-make_candidate(const detector *self, const dl_wait_cycle *cycle)
-{
-    candidate made = {.cycle = *cycle};
-
-    for (int i = 0; i < cycle->count; i++) {
-        const dl_wait_state *state = self->exchange.states[cycle->steps[i].rank];
-        made.ids[i] = state->rows[cycle->steps[i].row].id;
-        made.epochs[i] = state->epoch;
-        made.beats[i] = state->beat;
-    }
-    return made;
-}
-
-static bool
-is_same(const candidate *left, const candidate *right)
-{
-    bool is_same = left->cycle.count == right->cycle.count;
-
-    for (int i = 0; is_same && i < left->cycle.count; i++) {
-        is_same = left->cycle.steps[i].rank == right->cycle.steps[i].rank
-                  && left->ids[i] == right->ids[i]
-                  && left->epochs[i] == right->epochs[i];
-    }
-    return is_same;
 }
 
 /* A description may be older than the search that read it.  The description two beats
@@ -385,7 +300,7 @@ static bool
 is_confirmed(const detector *self, const candidate *first, const candidate *second)
 {
     for (int i = 0; i < first->cycle.count; i++) {
-        if (first->cycle.steps[i].rank != self->own.rank
+        if (first->cycle.ranks[i] != self->own.rank
             && second->beats[i] < first->beats[i] + 2) {
             return false;
         }
@@ -393,21 +308,36 @@ is_confirmed(const detector *self, const candidate *first, const candidate *seco
     return true;
 }
 
+static bool
+is_same(const candidate *left, const candidate *right)
+{
+    size_t count = (size_t)left->cycle.count;
+
+    return left->cycle.count == right->cycle.count
+           && memcmp(left->cycle.ranks, right->cycle.ranks,
+                     count * sizeof *left->cycle.ranks)
+                  == 0
+           && memcmp(left->ids, right->ids, count * sizeof *left->ids) == 0;
+}
+
 static void
 search_cycle(detector *self)
 {
-    dl_wait_cycle cycle;
+    candidate found;
 
-    if (!dl_wait_cycle_find(states_of(self), self->exchange.size, self->own.rank,
-                            &cycle)) {
+    if (!dl_wait_cycle_find(self->states, self->size, self->own.rank, &found.cycle)) {
         self->candidate.cycle.count = 0;
         return;
     }
-    candidate found = make_candidate(self, &cycle);
+    for (int i = 0; i < found.cycle.count; i++) {
+        const dl_wait_state *state = self->states[found.cycle.ranks[i]];
+        found.ids[i] = state->id;
+        found.beats[i] = state->beat;
+    }
     if (!is_same(&self->candidate, &found)) {
         self->candidate = found;
     } else if (is_confirmed(self, &self->candidate, &found)) {
-        report_cycle(self, &cycle);
+        report_cycle(self, &found.cycle);
     }
 }
 
@@ -416,62 +346,31 @@ search_cycle(detector *self)
 static bool
 search_once(detector *self)
 {
-    uint64_t epoch = self->own.state.epoch;
-
-    pthread_mutex_lock(&lock);
-    is_urgent = false;
-    pthread_mutex_unlock(&lock);
-    bool is_late = dl_own_waits_describe(&self->own, least_wait());
-    if (!is_late) {
+    if (!dl_own_waits_describe(&self->own, least_wait())
+        || publish_state(self) != DL_OK) {
         return false;
     }
-    if (epoch != self->own.state.epoch) {
-        self->candidate.cycle.count = 0;
-    }
-    /* What is known on this host comes first, as the store may answer too late. */
-    if (self->own.has_failing) {
-        dl_wait_exchange_forget(&self->exchange, &self->own.state);
-        remember_late_ranks(self);
-    }
-    if (dl_wait_exchange_publish(&self->exchange, &self->own.state) != DL_OK) {
-        return false;
-    }
-    if (self->own.has_failing) {
-        if (dl_wait_exchange_read(&self->exchange, &self->own.state) != DL_OK) {
-            return false;
-        }
-        remember_late_ranks(self);
-    }
-    if (self->own.state.epoch == self->reported_epoch) {
+    if (!self->own.state.is_blocked || self->own.state.id == self->reported_id) {
         return true;
     }
-    if (dl_wait_exchange_read(&self->exchange, &self->own.state) != DL_OK) {
+    if (read_states(self) != DL_OK) {
         return false;
     }
     search_cycle(self);
     return true;
 }
 
-/* Pauses, for less time if a deadline is near.  Returns false if the job's group has
- * changed or is gone. */
+/* Pauses.  Returns false if the job's group has changed or is gone. */
 static bool
 pause_detector(const detector *self, int64_t pause)
 {
-    int64_t begin = dl_now();
-    int64_t end = begin + pause;
-    int64_t soon =
-        begin + slowest_pause(self->exchange.size) * FIRST_PAUSE / LAST_PAUSE;
+    int64_t end = dl_now() + pause;
+    bool is_here = true;
 
     pthread_mutex_lock(&lock);
-    bool is_here = true;
-    while (is_here && dl_now() < end) {
-        end = is_urgent && soon < end ? soon : end;
-        is_here = world != NULL && world->store == self->exchange.store;
-        if (is_here && !dl_condition_wait_until(&wakeup, &lock, end)) {
-            break;
-        }
-    }
-    is_here = world != NULL && world->store == self->exchange.store;
+    do {
+        is_here = world != NULL && world->store == self->store;
+    } while (is_here && dl_condition_wait_until(&wakeup, &lock, end));
     pthread_mutex_unlock(&lock);
     return is_here;
 }
@@ -479,7 +378,11 @@ pause_detector(const detector *self, int64_t pause)
 static void
 detector_free(detector *self)
 {
-    dl_wait_exchange_fini(&self->exchange);
+    if (self->states != NULL) {
+        forget_states(self);
+    }
+    free(self->states);
+    dl_store_unref(self->store);
     free(self);
 }
 
@@ -487,22 +390,22 @@ static void *
 run_detector(void *argument)
 {
     detector *self = argument;
-    int64_t slowest = slowest_pause(self->exchange.size);
+    int64_t slowest = LAST_PAUSE * (1 + self->size / RANKS_PER_PAUSE);
     int64_t first = slowest * FIRST_PAUSE / LAST_PAUSE;
     int64_t pause = first;
     bool continues = true;
     int count = 0;
 
     while (continues) {
-        uint64_t epoch = self->own.state.epoch;
+        uint64_t id = self->own.state.id;
         continues = search_once(self);
-        count = epoch == self->own.state.epoch ? count + 1 : 0;
+        count = id == self->own.state.id ? count + 1 : 0;
         pause = count < FIRST_SEARCHES ? first
                 : 2 * pause < slowest  ? 2 * pause
                                        : slowest;
         continues = continues && pause_detector(self, pause);
     }
-    dl_wait_exchange_withdraw(&self->exchange);
+    withdraw_state(self);
     detector_free(self);
     pthread_mutex_lock(&lock);
     is_running = false;
@@ -521,28 +424,25 @@ detector_new_locked(void)
     if (self == NULL) {
         return NULL;
     }
+    self->store = dl_store_ref(world->store);
+    self->size = world->size;
     self->own.rank = world->rank;
-    if (dl_wait_exchange_init(&self->exchange, world->store, world->rank, world->size)
-        != DL_OK) {
+    self->states = calloc((size_t)self->size, sizeof *self->states);
+    if (self->states == NULL) {
         detector_free(self);
         return NULL;
     }
     return self;
 }
 
-/* Called when a thread has waited for long, or when its operation is about to time out;
- * starts the detector's thread. */
+/* Called when a thread has waited for long; starts the detector's thread. */
 static void
-start_detector(bool fails_soon)
+start_detector(void)
 {
     detector *made = NULL;
     pthread_t thread;
 
     pthread_mutex_lock(&lock);
-    if (fails_soon && !is_urgent) {
-        is_urgent = true;
-        pthread_cond_broadcast(&wakeup);
-    }
     if (!is_running && !is_off) {
         made = detector_new_locked();
         is_running = made != NULL;

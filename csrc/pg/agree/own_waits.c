@@ -39,59 +39,44 @@ group_of(dl_list *node)
 
 /* Adds all groups; returns false if there are too many. */
 static bool
-add_groups_locked(dl_own_waits *self)
+add_groups_locked(dl_wait_state *own)
 {
-    dl_wait_state *own = &self->state;
-
     for (dl_list *node = groups.next; node != &groups; node = node->next) {
         dl_group *group = group_of(node);
         if (own->group_count == DL_WAIT_GROUPS) {
             return false;
         }
-        dl_wait_group *row = &own->groups[own->group_count];
+        dl_wait_group *row = &own->groups[own->group_count++];
         snprintf(row->name, sizeof row->name, "%s", group->name);
         row->begun =
             atomic_load_explicit(&group->host.seat.row->begun, memory_order_acquire);
-        row->running = DL_WAIT_IDLE;
-        self->serials[own->group_count++] = (uint32_t)group->host.seat.serial;
     }
     return true;
 }
 
+/* Returns the group of a record, and its index in the state; NULL if it is not there. */
 static dl_group *
-find_group_locked(uint32_t serial)
+find_group_locked(const dl_plain_record *row, uint32_t *index)
 {
+    *index = 0;
     for (dl_list *node = groups.next; node != &groups; node = node->next) {
-        if ((uint32_t)group_of(node)->host.seat.serial == serial) {
+        if ((uint32_t)group_of(node)->host.seat.serial == (uint32_t)row->place) {
             return group_of(node);
         }
+        ++*index;
     }
     return NULL;
 }
 
-static int
-find_serial(const dl_own_waits *self, uint32_t serial)
-{
-    for (uint32_t i = 0; i < self->state.group_count; i++) {
-        if (self->serials[i] == serial) {
-            return (int)i;
-        }
-    }
-    return -1;
-}
-
-/* Reads a record; returns false if it has ended or its group is not in the state. */
+/* Reads a record; returns false if it has ended. */
 static bool
-read_record(const dl_own_waits *self, const dl_record *record, dl_plain_record *row,
-            uint32_t *group)
+read_record(const dl_record *record, dl_plain_record *row)
 {
     if (!dl_row_read(&record->version, row, DL_ROW_WORDS(*row))) {
         return false;
     }
     uint8_t state = dl_record_state(row->what);
-    int at = find_serial(self, (uint32_t)row->place);
-    *group = (uint32_t)at;
-    return (state == DL_RECORD_QUEUED || state == DL_RECORD_RUNNING) && at >= 0;
+    return state == DL_RECORD_QUEUED || state == DL_RECORD_RUNNING;
 }
 
 static int32_t
@@ -104,212 +89,173 @@ global_rank(const dl_group *group, int rank)
                                          : group->global_ranks[rank];
 }
 
-/* Adds the peers of a message; a receive from any rank may be served by
- * any other rank. */
+/* Sets the ranks in the job that an operation waits for: those that its thread has
+ * noted, or the peer of a message; a receive from any rank may be served by any other
+ * rank. */
 static void
-add_peers(const dl_group *group, dl_wait_row *row)
+set_awaited(const dl_group *group, const dl_plain_record *row, const dl_awaited *noted,
+            dl_awaited *awaited)
 {
-    bool is_any = row->op == DL_RECV_ANY;
+    uint8_t op = dl_record_op(row->what);
+    int peer = (int)dl_record_root(row->what);
 
-    for (int rank = 0; rank < group->size; rank++) {
-        if (is_any ? rank != group->rank : rank == (int)row->root) {
-            dl_awaited_add(&row->awaited, rank);
+    *awaited = noted == NULL ? (dl_awaited){.count = 0} : *noted;
+    for (int rank = 0; dl_op_type_is_message(op) && rank < group->size; rank++) {
+        if (op == DL_RECV_ANY ? rank != group->rank : rank == peer) {
+            dl_awaited_add(awaited, rank);
         }
     }
+    for (uint32_t i = 0; i < awaited->count; i++) {
+        awaited->ranks[i] = global_rank(group, awaited->ranks[i]);
+    }
 }
 
-static void
-fill_row(const dl_own_waits *self, const dl_blocked_thread *thread,
-         const dl_plain_record *from, dl_wait_row *row)
-{
-    const dl_group *group = find_group_locked(self->serials[row->group]);
-
-    row->id = thread->id;
-    row->count = from->count;
-    row->waited = dl_now() - (from->queued != 0 ? from->queued : from->started);
-    row->sequence = from->sequence;
-    row->root = dl_record_root(from->what);
-    row->op = dl_record_op(from->what);
-    row->dtype = dl_record_dtype(from->what);
-    row->reduce_op = dl_record_reduce_op(from->what);
-    row->awaited = thread->awaited;
-    if (dl_op_type_is_message(row->op)) {
-        add_peers(group, row);
-    }
-    for (uint32_t i = 0; i < row->awaited.count; i++) {
-        row->awaited.ranks[i] = global_rank(group, row->awaited.ranks[i]);
-    }
-    dl_recorder_describe_site(from->place, row->site);
-}
-
-/* Adds the row in which the thread waits and returns its index; -1 if there is none. */
-static int
-add_thread_locked(dl_own_waits *self, const dl_blocked_thread *thread)
+/* Describes the operation that the thread waits in; returns false if it has ended. */
+static bool
+add_wait_locked(dl_own_waits *self, const dl_blocked_thread *thread)
 {
     dl_wait_state *own = &self->state;
-    dl_plain_record from;
-    uint32_t group;
+    dl_plain_record row;
 
-    if (thread->id == 0 || thread->record == NULL
-        || !read_record(self, thread->record, &from, &group)) {
-        return -1;
+    if (thread->record == NULL || !read_record(thread->record, &row)) {
+        return false;
     }
-    for (uint32_t i = 0; i < own->row_count; i++) {
-        if (self->records[i] == thread->record) {
-            return (int)i;
-        }
+    const dl_group *group = find_group_locked(&row, &own->group);
+    if (group == NULL) {
+        return false;
     }
-    if (own->row_count == DL_WAIT_ROWS) {
-        return -1;
-    }
-    self->records[own->row_count] = thread->record;
-    self->started[own->row_count] = from.started;
-    self->fails_soon[own->row_count] = dl_deadline_is_near(thread->deadline);
-    own->rows[own->row_count] = (dl_wait_row){.group = group};
-    fill_row(self, thread, &from, &own->rows[own->row_count]);
-    return (int)own->row_count++;
+    self->record = thread->record;
+    self->started = row.started;
+    set_awaited(group, &row, &thread->awaited, &own->awaited);
+    dl_doing_take(&own->doing, &row);
+    snprintf(own->doing.group, sizeof own->doing.group, "%s", group->name);
+    dl_recorder_describe_site(row.place, own->doing.site);
+    own->doing.pid = getpid();
+    gethostname(own->doing.host, sizeof own->doing.host - 1);
+    return true;
 }
 
-/* Adds the operations that have not ended, including those that nobody waits for.
+/* Adds the other operations that have not ended, including those that nobody waits for.
  * Returns false if there are too many or some were not recorded. */
 static bool
 add_records_locked(dl_own_waits *self)
 {
     const dl_recorder *recorder = dl_recorder_self();
     dl_wait_state *own = &self->state;
-    dl_plain_record from;
-    uint32_t group;
+    dl_plain_record row;
+    uint32_t index;
 
     for (uint32_t at = 0; at <= recorder->mask; at++) {
         const dl_record *record = &recorder->tables.records[at];
-        if (!read_record(self, record, &from, &group)) {
+        const dl_group *group =
+            read_record(record, &row) ? find_group_locked(&row, &index) : NULL;
+        uint8_t op = dl_record_op(row.what);
+        if (group == NULL) {
             continue;
         }
-        uint8_t op = dl_record_op(from.what);
         if (!dl_op_type_is_message(op)) {
-            dl_wait_group *row = &own->groups[group];
-            bool is_queued = dl_record_state(from.what) == DL_RECORD_QUEUED;
-            row->queued += is_queued ? 1 : 0;
-            row->running = is_queued ? row->running : DL_WAIT_UNKNOWN;
-            for (uint32_t i = 0; !is_queued && i < own->row_count; i++) {
-                row->running = self->records[i] == record ? (int32_t)i : row->running;
-            }
+            own->groups[index].is_busy |= record != self->record;
             continue;
         }
         if (own->message_count == DL_WAIT_MESSAGES) {
             return false;
         }
+        int peer = (int)dl_record_root(row.what);
         own->messages[own->message_count++] = (dl_wait_message){
-            .tag = from.sequence,
-            .peer = op == DL_RECV_ANY
-                        ? -1
-                        : global_rank(find_group_locked(self->serials[group]),
-                                      (int)dl_record_root(from.what)),
-            .group = group,
+            .tag = row.sequence,
+            .peer = op == DL_RECV_ANY ? -1 : global_rank(group, peer),
+            .group = index,
             .op = op,
         };
     }
     return atomic_load(&recorder->dropped) == 0;
 }
 
-/* Returns the row of the operation that occupies the lane, or -1. */
-static int
-find_lane_locked(const dl_own_waits *self, const void *lane)
+/* Returns whether the operation of the thread, which runs the jobs of a group, is the one
+ * that occupies the lane. */
+static bool
+is_in_lane_locked(const dl_blocked_thread *thread, const void *lane)
 {
-    for (dl_list *node = groups.next; node != &groups; node = node->next) {
-        if (&group_of(node)->host.lane == lane) {
-            int at = find_serial(self, (uint32_t)group_of(node)->host.seat.serial);
-            return at < 0 ? -1 : self->state.groups[at].running;
-        }
+    dl_plain_record row;
+    uint32_t index;
+
+    if (thread->id == 0 || thread->record == NULL
+        || !read_record(thread->record, &row)) {
+        return false;
     }
-    return -1;
+    const dl_group *group = find_group_locked(&row, &index);
+    return group != NULL && &group->host.lane == lane;
 }
 
-static uint64_t
-mix_hash(uint64_t hash, uint64_t word)
+/* Adds what the main thread waits for: an operation of its own, or one in whose lane it
+ * stands.  Returns false if that is not known. */
+static bool
+add_main_locked(dl_own_waits *self, const dl_blocked_thread *threads, int count,
+                const dl_blocked_thread *main)
 {
-    hash = (hash ^ word) * UINT64_C(0x100000001b3);
-    return hash ^ hash >> 29;
-}
-
-/* The process is blocked if every thread that is known to call operations has waited
- * for one for at least `after`. */
-static void
-find_blocked_threads_locked(dl_own_waits *self, const dl_blocked_thread *threads,
-                            const int *rows, int count, int64_t after)
-{
-    dl_wait_state *own = &self->state;
-    int64_t now = dl_now();
-    bool has_main = false;
-
-    own->is_blocked = 1;
+    self->state.id = main->id;
+    if (main->id == 0 || main->lane == NULL) {
+        return main->id != 0 && add_wait_locked(self, main);
+    }
     for (int i = 0; i < count; i++) {
-        const dl_blocked_thread *thread = &threads[i];
-        if (thread->is_own) {
-            continue;
+        if (is_in_lane_locked(&threads[i], main->lane)) {
+            self->state.id = main->id ^ threads[i].id << 32;
+            return add_wait_locked(self, &threads[i]);
         }
-        int row = thread->id != 0 && thread->lane != NULL
-                      ? find_lane_locked(self, thread->lane)
-                      : rows[i];
-        has_main |= thread->is_main;
-        if (row < 0 || now - thread->since < after) {
-            own->is_blocked = 0;
-            continue;
-        }
-        own->rows[row].is_program = 1;
-        own->epoch = mix_hash(mix_hash(own->epoch, thread->id), own->rows[row].id);
-        own->others -= own->others > 0 ? 1 : 0;
     }
-    own->is_blocked &= has_main ? 1 : 0;
-}
-
-static void
-describe_doing(dl_doing *doing)
-{
-    dl_buffer copy = {0};
-
-    *doing = (dl_doing){0};
-    if (dl_recorder_snapshot(&copy) == DL_OK && copy.size > 0) {
-        (void)dl_doing_read(dl_buffer_bytes(&copy), doing);
-    }
-    dl_buffer_fini(&copy);
+    return false;
 }
 
 bool
 dl_own_waits_describe(dl_own_waits *self, int64_t after)
 {
     dl_blocked_thread threads[THREADS];
-    int rows[THREADS];
-    int count;
+    const dl_blocked_thread *caller = NULL;
+    int count, callers = 0;
     bool is_late = false;
     int others = count_threads == NULL ? 0 : count_threads();
     bool is_whole = dl_blocked_list(threads, THREADS, &count) && others >= 0;
     dl_wait_state *own = &self->state;
 
     memset(own, 0, sizeof *own);
-    own->pid = getpid();
+    self->record = NULL;
     own->rank = self->rank;
-    own->others = others < 0 ? 0 : (uint32_t)others;
+    own->others = others > 1 ? (uint32_t)others - 1 : 0;
     own->beat = ++self->beat;
-    own->written = dl_wall_clock();
-    describe_doing(&own->doing);
-    self->has_failing = false;
-    gethostname(own->host, sizeof own->host - 1);
-    pthread_mutex_lock(&lock);
-    is_whole = add_groups_locked(self) && is_whole;
     for (int i = 0; i < count; i++) {
-        rows[i] = add_thread_locked(self, &threads[i]);
-        bool is_long = threads[i].id != 0 && !threads[i].is_own
-                       && dl_now() - threads[i].since >= after;
-        bool fails_soon = rows[i] >= 0 && self->fails_soon[rows[i]];
-        is_late |= is_long || fails_soon;
-        self->has_failing |= fails_soon;
+        if (!threads[i].is_own) {
+            caller = &threads[i];
+            callers++;
+            is_late |= caller->id != 0 && dl_now() - caller->since >= after;
+        }
     }
-    is_whole = add_records_locked(self) && is_whole;
-    find_blocked_threads_locked(self, threads, rows, count, after);
+    pthread_mutex_lock(&lock);
+    is_whole = add_groups_locked(own) && is_whole;
+    own->is_blocked = is_whole && is_late && callers == 1 && caller->is_main
+                      && add_main_locked(self, threads, count, caller)
+                      && add_records_locked(self);
     pthread_mutex_unlock(&lock);
-    own->is_blocked &= is_whole ? 1 : 0;
     return is_late;
+}
+
+bool
+dl_own_waits_find(const dl_record *record, dl_own_wait *wait)
+{
+    dl_plain_record row;
+    uint32_t index;
+
+    pthread_mutex_lock(&lock);
+    const dl_group *group =
+        read_record(record, &row) ? find_group_locked(&row, &index) : NULL;
+    if (group != NULL) {
+        wait->sequence = row.sequence;
+        wait->is_message = dl_op_type_is_message(dl_record_op(row.what));
+        snprintf(wait->group, sizeof wait->group, "%s", group->name);
+        set_awaited(group, &row, dl_blocked_awaited(record, row.started),
+                    &wait->awaited);
+    }
+    pthread_mutex_unlock(&lock);
+    return group != NULL;
 }
 
 void

@@ -24,17 +24,24 @@ typedef struct dl_own_waits {
     int rank; /* in the job; fixed */
     uint64_t beat;
     dl_wait_state state;
-    /* by row of the state, like the next two */
-    const dl_record *records[DL_WAIT_ROWS];
-    int64_t started[DL_WAIT_ROWS];
-    bool fails_soon[DL_WAIT_ROWS];
-    uint32_t serials[DL_WAIT_GROUPS]; /* by group of the state */
-    bool has_failing;                 /* a row fails soon */
+    const dl_record *record; /* of the operation that is waited for, or NULL */
+    int64_t started;         /* that operation */
 } dl_own_waits;
 
 /* Describes the process anew.  Returns true if a thread of the program has waited for
- * `after` nanoseconds or longer, or an operation is about to time out.  The process
- * counts as blocked if all its threads that use groups have waited for so long. */
+ * `after` nanoseconds or longer.  The process counts as blocked if its main thread has,
+ * and no other thread has ever waited in an operation. */
 bool dl_own_waits_describe(dl_own_waits *self, int64_t after);
+
+/* What the calling thread has waited for in one operation. */
+typedef struct dl_own_wait {
+    char group[64];
+    int64_t sequence;
+    bool is_message;
+    dl_awaited awaited; /* ranks in the job */
+} dl_own_wait;
+
+/* Returns false if nothing is known of it. */
+bool dl_own_waits_find(const dl_record *record, dl_own_wait *wait);
 
 #endif

@@ -96,7 +96,7 @@ wait_for_slice(const dl_roll_call *self, const dl_rank_keys *keys, dl_buffer *wo
 
 /* Reports the wait to the deadlock detector. */
 static void
-note_absent(const dl_roll_call *self, const dl_buffer *words, dl_deadline deadline)
+note_absent(const dl_roll_call *self, const dl_buffer *words)
 {
     dl_awaited awaited = {.count = 0};
 
@@ -105,17 +105,16 @@ note_absent(const dl_roll_call *self, const dl_buffer *words, dl_deadline deadli
             dl_awaited_add(&awaited, rank);
         }
     }
-    dl_blocked_check(self->record, &awaited, deadline);
+    dl_blocked_check(self->record, &awaited);
 }
 
 /* Checks after a slice which ranks have come, and which never will. */
 static dl_status
-check_absent(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *gone,
-             dl_deadline deadline)
+check_absent(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *gone)
 {
     DL_TRY(dl_interrupt_check());
     DL_TRY(peek_all(self, number, words));
-    note_absent(self, words, deadline);
+    note_absent(self, words);
     return watch_absent(self, number, words, gone);
 }
 
@@ -145,7 +144,7 @@ dl_roll_call_wait(const dl_roll_call *self, uint64_t number, dl_buffer *words,
     dl_status status = wait_for_slice(self, &keys, words, deadline);
     while (status == DL_TIMEOUT && !is_late) {
         is_late = dl_deadline_passed(deadline);
-        status = check_absent(self, number, words, gone, deadline);
+        status = check_absent(self, number, words, gone);
         if (status == DL_OK) {
             status =
                 is_late ? DL_TIMEOUT : wait_for_slice(self, &keys, words, deadline);

@@ -17,15 +17,6 @@ typedef struct report {
     size_t size;
 } report;
 
-/* A call as described by rows of waits and by recordings. */
-typedef struct call {
-    dl_fingerprint what;
-    int64_t sequence;
-    const char *peer; /* of a message: "to" or "from"; NULL to omit the peer */
-    const char *group;
-    const char *site;
-} call;
-
 static void
 append_site(report *self, const char *site)
 {
@@ -34,22 +25,27 @@ append_site(report *self, const char *site)
     }
 }
 
+/* `peer` is "to" or "from" for a message whose peer is named. */
 static void
-append_call(report *self, const call *call)
+append_call(report *self, const dl_doing *doing, const char *peer)
 {
     char text[DL_FINGERPRINT_TEXT_SIZE];
+    dl_fingerprint what = {.op = doing->op,
+                           .dtype = doing->dtype,
+                           .root = doing->root,
+                           .detail = doing->reduce_op};
 
-    dl_fingerprint_describe(&call->what, text, sizeof text);
+    dl_fingerprint_set_count(&what, doing->count);
+    dl_fingerprint_describe(&what, text, sizeof text);
     dl_text_append(self->text, self->room, &self->size, "%s", text);
-    if (call->peer != NULL) {
-        dl_text_append(self->text, self->room, &self->size, " %s rank %" PRIu32,
-                       call->peer, call->what.root);
+    if (peer != NULL) {
+        dl_text_append(self->text, self->room, &self->size, " %s rank %" PRIu32, peer,
+                       what.root);
     }
-    dl_text_append(self->text, self->room, &self->size, "%s%" PRId64,
-                   dl_op_type_is_message(call->what.op) ? " with tag " : " #",
-                   call->sequence);
-    dl_text_append(self->text, self->room, &self->size, " in group %s", call->group);
-    append_site(self, call->site);
+    dl_text_append(self->text, self->room, &self->size, "%s%" PRId64 " in group %s",
+                   dl_op_type_is_message(what.op) ? " with tag " : " #",
+                   doing->sequence, doing->group);
+    append_site(self, doing->site);
 }
 
 static void
@@ -59,39 +55,22 @@ append_span(report *self, int64_t span)
                    (double)span / (double)DL_SECOND);
 }
 
-static void
-append_operation(report *self, const dl_wait_state *state, const dl_wait_row *row)
-{
-    call made = {
-        .what = {.op = row->op,
-                 .dtype = row->dtype,
-                 .root = row->root,
-                 .detail = row->reduce_op},
-        .sequence = row->sequence,
-        .group = state->groups[row->group].name,
-        .site = row->site,
-    };
-
-    dl_fingerprint_set_count(&made.what, row->count);
-    append_call(self, &made);
-    append_span(self, row->waited);
-}
-
 void
-dl_wait_words_cycle(const dl_wait_state *const *states, const dl_wait_cycle *cycle,
+dl_wait_words_cycle(dl_wait_state *const *states, const dl_wait_cycle *cycle,
                     char *text)
 {
     report report = {.text = text, .room = DL_WAIT_TEXT_SIZE};
 
     dl_text_append(report.text, report.room, &report.size, "%s", opening);
     for (int i = 0; i < cycle->count; i++) {
-        dl_wait_step step = cycle->steps[i];
-        const dl_wait_state *state = states[step.rank];
+        int rank = cycle->ranks[i];
+        const dl_wait_state *state = states[rank];
         dl_text_append(report.text, report.room, &report.size,
                        "\n  rank %d (pid %" PRId64 " on host %s) waits for rank %d in ",
-                       step.rank, state->pid, state->host,
-                       cycle->steps[(i + 1) % cycle->count].rank);
-        append_operation(&report, state, &state->rows[step.row]);
+                       rank, state->doing.pid, state->doing.host,
+                       cycle->ranks[(i + 1) % cycle->count]);
+        append_call(&report, &state->doing, NULL);
+        append_span(&report, state->doing.span);
         if (state->others > 0) {
             dl_text_append(report.text, report.room, &report.size,
                            "; it has %" PRIu32
@@ -107,56 +86,31 @@ dl_wait_words_find_cycle(char *text)
     return strstr(text, opening);
 }
 
-static report
-continue_late(char text[DL_WAIT_LATE_SIZE])
-{
-    return (report){.text = text, .room = DL_WAIT_LATE_SIZE, .size = strlen(text)};
-}
-
 void
 dl_wait_words_late(int rank, const dl_doing *doing, char text[DL_WAIT_LATE_SIZE])
 {
-    report report = continue_late(text);
-    call last = {
-        .what = {.op = doing->op,
-                 .dtype = doing->dtype,
-                 .root = doing->root,
-                 .detail = doing->reduce_op},
-        .sequence = doing->sequence,
-        .peer = doing->op == DL_SEND   ? "to"
-                : doing->op == DL_RECV ? "from"
-                                       : NULL,
-        .group = doing->group,
-        .site = doing->site,
-    };
+    report report = {.text = text, .room = DL_WAIT_LATE_SIZE, .size = strlen(text)};
+    bool has_ended = doing->state == DL_RECORD_ENDED;
 
     dl_text_append(report.text, report.room, &report.size,
-                   "; rank %d (pid %" PRId64 " on host %s) ", rank, doing->pid,
-                   doing->host);
+                   "; rank %d (pid %" PRId64 " on host %s) %s", rank, doing->pid,
+                   doing->host,
+                   doing->state == 0 ? "has called no operation yet"
+                   : has_ended       ? "is in no operation since "
+                                     : "is in ");
     if (doing->state == 0) {
-        dl_text_append(report.text, report.room, &report.size,
-                       "has called no operation yet");
         return;
     }
     if (doing->wait[0] != '\0') {
-        dl_text_append(report.text, report.room, &report.size, "is in %s", doing->wait);
+        dl_text_append(report.text, report.room, &report.size, "%s", doing->wait);
         append_site(&report, doing->site);
-        append_span(&report, doing->span);
-        return;
+    } else {
+        append_call(&report, doing,
+                    doing->op == DL_SEND   ? "to"
+                    : doing->op == DL_RECV ? "from"
+                                           : NULL);
+        dl_text_append(report.text, report.room, &report.size, "%s",
+                       has_ended ? ", which ended" : "");
     }
-    dl_text_append(report.text, report.room, &report.size, "is in %s",
-                   doing->state == DL_RECORD_ENDED ? "no operation since " : "");
-    dl_fingerprint_set_count(&last.what, doing->count);
-    append_call(&report, &last);
-    dl_text_append(report.text, report.room, &report.size, "%s",
-                   doing->state == DL_RECORD_ENDED ? ", which ended" : "");
     append_span(&report, doing->span);
-}
-
-void
-dl_wait_words_more(int count, char text[DL_WAIT_LATE_SIZE])
-{
-    report report = continue_late(text);
-
-    dl_text_append(report.text, report.room, &report.size, "; and %d more", count);
 }

@@ -11,17 +11,15 @@
 
 /* Writes a headline and a line for each rank of the cycle; `states` as for
  * dl_wait_cycle_find().  What does not fit into DL_WAIT_TEXT_SIZE bytes is cut off. */
-void dl_wait_words_cycle(const dl_wait_state *const *states, const dl_wait_cycle *cycle,
+void dl_wait_words_cycle(dl_wait_state *const *states, const dl_wait_cycle *cycle,
                          char *text);
 
 /* Returns where such a text begins in `text`, or NULL. */
 char *dl_wait_words_find_cycle(char *text);
 
-/* dl_wait_words_late() appends to `text` what a late rank is doing, and
- * dl_wait_words_more() how many more late ranks there are. */
+/* Appends to `text` what a late rank is doing. */
 #define DL_WAIT_LATE_SIZE 704
 
 void dl_wait_words_late(int rank, const dl_doing *doing, char text[DL_WAIT_LATE_SIZE]);
-void dl_wait_words_more(int count, char text[DL_WAIT_LATE_SIZE]);
 
 #endif

@@ -139,7 +139,7 @@ note_mpi_wait(const dl_mpi_backend *self)
             dl_awaited_add_unless_begun(&awaited, rank);
         }
     }
-    dl_blocked_check(self->op->record, &awaited, self->op->deadline);
+    dl_blocked_check(self->op->record, &awaited);
 }
 
 /* Pauses between two polls, and checks whether the wait has to end. */

@@ -79,8 +79,7 @@ own_entry(void)
 }
 
 static void
-note_slice(const dl_record *record, const void *lane, const dl_awaited *awaited,
-           dl_deadline deadline)
+note_slice(const dl_record *record, const void *lane, const dl_awaited *awaited)
 {
     entry *own = own_entry();
 
@@ -97,30 +96,26 @@ note_slice(const dl_record *record, const void *lane, const dl_awaited *awaited,
         thread->record = record;
         thread->lane = lane;
     }
-    thread->deadline = deadline;
     thread->awaited = awaited != NULL ? *awaited : (dl_awaited){.count = 0};
     int64_t span = now - thread->since;
     pthread_mutex_unlock(&lock);
     dl_blocked_fn call = atomic_load_explicit(&watcher, memory_order_acquire);
-    bool fails_soon = dl_deadline_is_near(deadline);
-    bool is_long = !thread->is_own
-                   && span >= atomic_load_explicit(&watcher_span, memory_order_relaxed);
-    if (call != NULL && (is_long || fails_soon)) {
-        call(fails_soon);
+    if (call != NULL && !thread->is_own
+        && span >= atomic_load_explicit(&watcher_span, memory_order_relaxed)) {
+        call();
     }
 }
 
 void
-dl_blocked_check(const dl_record *record, const dl_awaited *awaited,
-                 dl_deadline deadline)
+dl_blocked_check(const dl_record *record, const dl_awaited *awaited)
 {
-    note_slice(record, NULL, awaited, deadline);
+    note_slice(record, NULL, awaited);
 }
 
 void
 dl_blocked_check_lane(const void *lane)
 {
-    note_slice(NULL, lane, NULL, dl_deadline_after(-1));
+    note_slice(NULL, lane, NULL);
 }
 
 void
@@ -132,6 +127,15 @@ dl_blocked_end(void)
         pthread_mutex_unlock(&lock);
     }
     looks = 0;
+}
+
+const dl_awaited *
+dl_blocked_awaited(const dl_record *record, int64_t started)
+{
+    /* The row may have been that of another operation before. */
+    return self.thread.record == record && self.thread.since >= started
+               ? &self.thread.awaited
+               : NULL;
 }
 
 void

@@ -10,16 +10,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/deadline.h"
 #include "pg/record/recording.h"
 #include "pg/record/wait_graph.h"
 
 /* Called between two slices by a thread that waits in the operation of `record`,
  * which is NULL if not recorded.  `awaited` are the ranks of the group that the
- * operation waits for; NULL for a message, which waits for its peer.  The operation
- * fails at `deadline`. */
-void dl_blocked_check(const dl_record *record, const dl_awaited *awaited,
-                      dl_deadline deadline);
+ * operation waits for; NULL for a message, which waits for its peer. */
+void dl_blocked_check(const dl_record *record, const dl_awaited *awaited);
 
 /* The same for a thread that waits for its turn in `lane`, or for one of
  * the lane's jobs. */
@@ -27,6 +24,10 @@ void dl_blocked_check_lane(const void *lane);
 
 /* Called after the wait, whatever its outcome; may be called repeatedly. */
 void dl_blocked_end(void);
+
+/* Returns what the calling thread has last waited for in the operation of `record` that
+ * has started then; NULL if its last wait was for something else. */
+const dl_awaited *dl_blocked_awaited(const dl_record *record, int64_t started);
 
 /* Marks the calling thread as one of the library's own, which calls no operation on
  * behalf of the program. */
@@ -40,7 +41,6 @@ typedef struct dl_blocked_thread {
     const dl_record *record;
     const void *lane;
     dl_awaited awaited;
-    dl_deadline deadline;
     bool is_own; /* a thread of the library */
     bool is_main;
 } dl_blocked_thread;
@@ -50,10 +50,9 @@ typedef struct dl_blocked_thread {
 bool dl_blocked_list(dl_blocked_thread *threads, int room, int *count);
 
 /* Sets the function that is called after each slice of a thread of the program that has
- * waited for `span` or longer, and of any thread whose operation is about to time out.
- * It is called on the waiting thread, possibly with locks of the operation held, and
- * must not block.  NULL removes it. */
-typedef void (*dl_blocked_fn)(bool fails_soon);
+ * waited for `span` or longer.  It is called on the waiting thread, possibly with locks
+ * of the operation held, and must not block. */
+typedef void (*dl_blocked_fn)(void);
 void dl_blocked_watch(dl_blocked_fn call, int64_t span);
 
 #endif

@@ -122,6 +122,19 @@ find_wait(const dl_recording *tables, uint64_t count)
     return best;
 }
 
+void
+dl_doing_take(dl_doing *doing, const dl_plain_record *record)
+{
+    doing->span = span_since(time_of(record));
+    doing->sequence = record->sequence;
+    doing->count = record->count;
+    doing->root = dl_record_root(record->what);
+    doing->op = dl_record_op(record->what);
+    doing->dtype = dl_record_dtype(record->what);
+    doing->reduce_op = dl_record_reduce_op(record->what);
+    doing->state = record_state_of(record);
+}
+
 bool
 dl_doing_read(dl_bytes snapshot, dl_doing *doing)
 {
@@ -155,13 +168,7 @@ dl_doing_read(dl_bytes snapshot, dl_doing *doing)
     if (doing->state == 0) {
         return true;
     }
-    doing->span = span_since(time_of(&best));
-    doing->sequence = best.sequence;
-    doing->count = best.count;
-    doing->root = dl_record_root(best.what);
-    doing->op = dl_record_op(best.what);
-    doing->dtype = dl_record_dtype(best.what);
-    doing->reduce_op = dl_record_reduce_op(best.what);
+    dl_doing_take(doing, &best);
     copy_name(&tables, header.group_count, (uint32_t)best.place, doing->group);
     copy_site(&tables, header.site_count, best.place >> 32, doing->site);
     return true;

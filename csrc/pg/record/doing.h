@@ -35,6 +35,9 @@ typedef struct dl_doing {
  * are no recording. */
 bool dl_doing_read(dl_bytes snapshot, dl_doing *doing);
 
+/* Sets the members that a record has. */
+void dl_doing_take(dl_doing *doing, const dl_plain_record *record);
+
 /* Returns true if the process has begun collective `sequence` of the group
  * of that name. */
 bool dl_doing_has_begun(dl_bytes snapshot, const char *group, uint64_t sequence);

@@ -247,7 +247,7 @@ static void
 note_message_wait(const dl_message *self, bool may_be_stuck)
 {
     if (may_be_stuck) {
-        dl_blocked_check(atomic_load(&self->work.record), NULL, self->deadline);
+        dl_blocked_check(atomic_load(&self->work.record), NULL);
     } else {
         dl_blocked_end();
     }

@@ -386,7 +386,7 @@ note_board_wait(const dl_board *board, const dl_wanted *wanted)
     if (board->options.add_awaited != NULL) {
         board->options.add_awaited(board->options.context, &awaited);
     }
-    dl_blocked_check(board->op->record, &awaited, board->op->deadline);
+    dl_blocked_check(board->op->record, &awaited);
 }
 
 dl_status

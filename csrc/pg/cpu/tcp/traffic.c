@@ -455,7 +455,7 @@ note_wait(const dl_traffic *self)
     if (self->options.add_awaited != NULL) {
         self->options.add_awaited(self->options.context, &awaited);
     }
-    dl_blocked_check(self->op->record, &awaited, self->op->deadline);
+    dl_blocked_check(self->op->record, &awaited);
 }
 
 /* Returns the time until which the rank waits. */
