@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/agree/deadlock.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,6 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "pg/agree/own_waits.h"
-#include "pg/agree/wait_words.h"
 #include "pg/group_state.h"
 #include "pg/record/blocked_threads.h"
 #include "pg/record/recorder.h"
@@ -41,6 +41,10 @@
 /* Late ranks that are described one by one; the others are only counted. */
 #define LISTED_RANKS 3
 
+/* Leave room in an error's text for what happened. */
+#define REPORT_SIZE 1792
+#define LATE_SIZE 704
+
 /* A cycle that was found once and is to be confirmed. */
 typedef struct candidate {
     dl_wait_cycle cycle;
@@ -62,7 +66,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* guarded by lock */
 static dl_group *world;
 static bool is_running;
-static char reported_text[DL_WAIT_TEXT_SIZE];
+static char reported_text[REPORT_SIZE];
 static const dl_record *reported; /* the operation that it is about */
 static int64_t reported_started;
 static bool is_off; /* by the environment */
@@ -95,6 +99,109 @@ least_wait(void)
     int64_t found = after;
     pthread_mutex_unlock(&lock);
     return found;
+}
+
+static const char opening[] = "deadlock: these ranks wait for each other:";
+
+/* A text that grows at its end and is cut at its limit. */
+typedef struct report {
+    char *text;
+    size_t room;
+    size_t size;
+} report;
+
+static void
+append_site(report *self, const char *site)
+{
+    if (site[0] != '\0') {
+        dl_text_append(self->text, self->room, &self->size, ", called at %s", site);
+    }
+}
+
+/* `peer` is "to" or "from" for a message whose peer is named. */
+static void
+append_call(report *self, const dl_doing *doing, const char *peer)
+{
+    char text[DL_FINGERPRINT_TEXT_SIZE];
+    dl_fingerprint what = {.op = doing->op,
+                           .dtype = doing->dtype,
+                           .root = doing->root,
+                           .detail = doing->reduce_op};
+
+    dl_fingerprint_set_count(&what, doing->count);
+    dl_fingerprint_describe(&what, text, sizeof text);
+    dl_text_append(self->text, self->room, &self->size, "%s", text);
+    if (peer != NULL) {
+        dl_text_append(self->text, self->room, &self->size, " %s rank %" PRIu32, peer,
+                       what.root);
+    }
+    dl_text_append(self->text, self->room, &self->size, "%s%" PRId64 " in group %s",
+                   dl_op_type_is_message(what.op) ? " with tag " : " #",
+                   doing->sequence, doing->group);
+    append_site(self, doing->site);
+}
+
+static void
+append_span(report *self, int64_t span)
+{
+    dl_text_append(self->text, self->room, &self->size, " %.1f s ago",
+                   (double)span / (double)DL_SECOND);
+}
+
+/* Writes a headline and a line for each rank of the cycle.  What does not fit into
+ * REPORT_SIZE bytes is cut off. */
+static void
+describe_cycle(dl_wait_state *const *states, const dl_wait_cycle *cycle, char *text)
+{
+    report report = {.text = text, .room = REPORT_SIZE};
+
+    dl_text_append(report.text, report.room, &report.size, "%s", opening);
+    for (int i = 0; i < cycle->count; i++) {
+        int rank = cycle->ranks[i];
+        const dl_wait_state *state = states[rank];
+        dl_text_append(report.text, report.room, &report.size,
+                       "\n  rank %d (pid %" PRId64 " on host %s) waits for rank %d in ",
+                       rank, state->doing.pid, state->doing.host,
+                       cycle->ranks[(i + 1) % cycle->count]);
+        append_call(&report, &state->doing, NULL);
+        append_span(&report, state->doing.span);
+        if (state->others > 0) {
+            dl_text_append(report.text, report.room, &report.size,
+                           "; it has %" PRIu32
+                           " more thread%s, which may still make the call",
+                           state->others, state->others == 1 ? "" : "s");
+        }
+    }
+}
+
+/* Appends what a late rank is doing. */
+static void
+describe_late(int rank, const dl_doing *doing, char text[LATE_SIZE])
+{
+    report report = {.text = text, .room = LATE_SIZE, .size = strlen(text)};
+    bool has_ended = doing->state == DL_RECORD_ENDED;
+
+    dl_text_append(report.text, report.room, &report.size,
+                   "; rank %d (pid %" PRId64 " on host %s) %s", rank, doing->pid,
+                   doing->host,
+                   doing->state == 0 ? "has called no operation yet"
+                   : has_ended       ? "is in no operation since "
+                                     : "is in ");
+    if (doing->state == 0) {
+        return;
+    }
+    if (doing->wait[0] != '\0') {
+        dl_text_append(report.text, report.room, &report.size, "%s", doing->wait);
+        append_site(&report, doing->site);
+    } else {
+        append_call(&report, doing,
+                    doing->op == DL_SEND   ? "to"
+                    : doing->op == DL_RECV ? "from"
+                                           : NULL);
+        dl_text_append(report.text, report.room, &report.size, "%s",
+                       has_ended ? ", which ended" : "");
+    }
+    append_span(&report, doing->span);
 }
 
 /* The late ranks of an operation that has timed out. */
@@ -131,7 +238,7 @@ take_recording(void *context, const char *path, dl_buffer *copy)
 static dl_status
 add_late(const dl_record *record, const dl_error *error)
 {
-    char text[DL_WAIT_LATE_SIZE] = "";
+    char text[LATE_SIZE] = "";
     int count = 0;
     late_ranks *late = error->status == DL_TIMEOUT ? calloc(1, sizeof *late) : NULL;
 
@@ -142,7 +249,7 @@ add_late(const dl_record *record, const dl_error *error)
     dl_recorder_visit_job(take_recording, late);
     for (uint32_t i = 0; i < late->wait.awaited.count; i++) {
         if (late->doing[i].pid != 0 && ++count <= LISTED_RANKS) {
-            dl_wait_words_late(late->wait.awaited.ranks[i], &late->doing[i], text);
+            describe_late(late->wait.awaited.ranks[i], &late->doing[i], text);
         }
     }
     if (count > LISTED_RANKS) {
@@ -159,7 +266,7 @@ add_late(const dl_record *record, const dl_error *error)
 static dl_status
 explain_failure(const dl_record *record)
 {
-    char text[DL_WAIT_TEXT_SIZE] = "";
+    char text[REPORT_SIZE] = "";
     dl_error error = *dl_last_error();
 
     int64_t started = atomic_load_explicit(&record->started, memory_order_acquire);
@@ -177,7 +284,7 @@ explain_failure(const dl_record *record)
     }
     /* The error may come from another rank that failed first, and hold its
      * report, cut short. */
-    char *same = dl_wait_words_find_cycle(error.text);
+    char *same = strstr(error.text, opening);
     if (same != NULL) {
         *same = '\0';
         return dl_fail(error.status, "%.1000s%s", error.text, text);
@@ -281,9 +388,9 @@ read_states(detector *self)
 static void
 report_cycle(detector *self, const dl_wait_cycle *cycle)
 {
-    char text[DL_WAIT_TEXT_SIZE];
+    char text[REPORT_SIZE];
 
-    dl_wait_words_cycle(self->states, cycle, text);
+    describe_cycle(self->states, cycle, text);
     pthread_mutex_lock(&lock);
     memcpy(reported_text, text, sizeof text);
     reported = self->own.record;
