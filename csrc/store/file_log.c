@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -59,20 +58,6 @@ dl_file_log_init(dl_file_log *log, const char *path)
     return dl_absolute_path(path, &log->path);
 }
 
-dl_status
-dl_file_fail_locked(const char *path)
-{
-    return dl_fail(DL_TIMEOUT, "locking %s: another process keeps it locked", path);
-}
-
-dl_deadline
-dl_file_lock_deadline(dl_deadline deadline)
-{
-    bool is_short = dl_deadline_left(deadline) < DL_FILE_LOCK_PATIENCE;
-
-    return is_short ? dl_deadline_after(DL_FILE_LOCK_PATIENCE) : deadline;
-}
-
 /* Sleeps for `*pause`, which is doubled, up to `longest`. */
 static dl_status
 sleep_longer(int64_t *pause, int64_t longest, dl_deadline deadline)
@@ -89,14 +74,17 @@ lock_file(int fd, dl_file_access access, dl_deadline deadline, const char *path)
     int operation = (access == DL_FILE_READ ? LOCK_SH : LOCK_EX) | LOCK_NB;
     int64_t pause = FIRST_LOCK_PAUSE;
 
-    deadline = dl_file_lock_deadline(deadline);
+    if (dl_deadline_left(deadline) < DL_FILE_LOCK_PATIENCE) {
+        deadline = dl_deadline_after(DL_FILE_LOCK_PATIENCE);
+    }
     /* Not the blocking flock(2), which supports neither deadlines nor interrupts. */
     while (flock(fd, operation) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR) {
             return fail_to("locking", path, errno);
         }
         if (dl_deadline_passed(deadline)) {
-            return dl_file_fail_locked(path);
+            return dl_fail(DL_TIMEOUT, "locking %s: another process keeps it locked",
+                           path);
         }
         DL_TRY(sleep_longer(&pause, LAST_LOCK_PAUSE, deadline));
     }
@@ -359,33 +347,6 @@ birth_of(const struct statx *file)
     return file->stx_btime.tv_sec * DL_SECOND + file->stx_btime.tv_nsec;
 }
 
-/* Returns whether other hosts cannot change the file system, for the common types.  The
- * magic numbers are those of <linux/magic.h>, which not every libc provides. */
-static bool
-is_local(int fd)
-{
-    static const uint32_t known[] = {
-        0xef53,     /* ext2 to ext4 */
-        0x01021994, /* tmpfs */
-        0x58465342, /* XFS */
-        0x9123683e, /* Btrfs */
-        0x794c7630, /* overlayfs */
-        0xf2f52010, /* F2FS */
-        0x2fc12fc1, /* ZFS */
-    };
-    struct statfs system;
-
-    if (fstatfs(fd, &system) != 0) {
-        return false;
-    }
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if ((uint32_t)system.f_type == known[i]) {
-            return true;
-        }
-    }
-    return false;
-}
-
 #define WANTED_FACTS \
     (STATX_INO | STATX_SIZE | STATX_BTIME | STATX_TYPE | STATX_MODE | STATX_UID)
 
@@ -432,7 +393,6 @@ dl_file_log_read(dl_file_log *log, int fd)
     if (file.stx_ino != log->inode || born != log->born
         || file.stx_size < log->offset) {
         forget(log);
-        log->is_local = is_local(fd);
     }
     log->inode = file.stx_ino;
     log->born = born;

@@ -37,7 +37,6 @@ typedef struct dl_file_log {
     /* Inode and time of birth of the file that was read: a new file starts over. */
     uint64_t inode;
     int64_t born;
-    bool is_local; /* its file system shows changes at once, even without the lock */
 } dl_file_log;
 
 typedef enum dl_file_access {
@@ -52,13 +51,6 @@ void dl_file_log_fini(dl_file_log *log);
 /* How long to wait for the lock at least.  Others hold it for microseconds, but a
  * process that was stopped (SIGSTOP) may hold it for ever. */
 #define DL_FILE_LOCK_PATIENCE (1 * DL_SECOND)
-
-/* Returns until when to wait for the lock. */
-dl_deadline dl_file_lock_deadline(dl_deadline deadline);
-
-/* Fails with DL_TIMEOUT: the lock was not available in time.  A caller that reads the
- * file repeatedly may get it the next time. */
-dl_status dl_file_fail_locked(const char *path);
 
 /* Opens the file and locks it against other descriptors, including those of this
  * process.  `*fd` is -1 if there is no file.  Waits at least DL_FILE_LOCK_PATIENCE for
@@ -75,8 +67,7 @@ void dl_file_close(int fd);
 dl_status dl_file_log_read(dl_file_log *log, int fd);
 
 /* Returns whether the file is unchanged since it was read, as far as that is
- * visible without its lock: if it is not local, changes by other hosts may become
- * visible later. */
+ * visible without its lock: changes by other hosts may become visible later. */
 bool dl_file_log_is_current(const dl_file_log *log);
 
 /* Appends a record for `key` with the prefix `space`, and updates the image, which must

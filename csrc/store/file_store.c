@@ -9,9 +9,8 @@
 #include "store/execute.h"
 #include "store/file_log.h"
 
-/* How long an image is used without the lock if its file looks unchanged but is not
- * local: a network file system may cache a file's attributes for seconds unless the
- * file is locked. */
+/* How long an image is used without the lock if its file looks unchanged: a network file
+ * system may cache a file's attributes for seconds unless the file is locked. */
 #define TRUSTED (200 * DL_MILLISECOND)
 
 /* The shortest and the longest pause between two checks of a call that waits. */
@@ -35,8 +34,6 @@ typedef struct file_store {
     /* guarded by lock */
     dl_file_log log; /* its path is fixed after init */
     int64_t read_at; /* when the file was read last, by dl_now() */
-    bool is_reading; /* one waiting call is reading the file for all of them */
-    pthread_cond_t has_read;
 } file_store;
 
 static file_store *
@@ -193,32 +190,7 @@ query_locked(file_store *self, query *wanted)
 static bool
 is_current_locked(const file_store *self)
 {
-    bool is_trusted = self->log.is_local || dl_now() - self->read_at < TRUSTED;
-
-    return is_trusted && dl_file_log_is_current(&self->log);
-}
-
-/* Waits until the image is up to date, or `*is_reader` says that this call shall
- * update it. */
-static dl_status
-await_reader_locked(file_store *self, dl_deadline deadline, bool *is_reader)
-{
-    dl_deadline last = dl_file_lock_deadline(deadline);
-
-    *is_reader = false;
-    while (!is_current_locked(self)) {
-        if (!self->is_reading) {
-            self->is_reading = true;
-            *is_reader = true;
-            return DL_OK;
-        }
-        dl_status status = dl_condition_wait(&self->has_read, &self->lock, last);
-        if (status == DL_TIMEOUT) {
-            return dl_file_fail_locked(self->log.path);
-        }
-        DL_TRY(status);
-    }
-    return DL_OK;
+    return dl_now() - self->read_at < TRUSTED && dl_file_log_is_current(&self->log);
 }
 
 static dl_status
@@ -233,32 +205,21 @@ read_and_query(file_store *self, query *wanted, dl_deadline deadline)
 }
 
 /* Checks once for a call that waits.  Between checks it holds nothing and delays no
- * other call.  Only one waiting call at a time locks the file, and only if the file has
- * changed: the lock is not fair, and many calls that share it again and again would
- * starve writers. */
+ * other call, and it locks the file only if that seems to have changed: the lock is not
+ * fair, and many calls that share it again and again would starve writers. */
 static dl_status
 check_again(file_store *self, query *wanted, dl_deadline deadline)
 {
-    bool is_reader;
-
     if (atomic_load(&self->base.is_closed)) {
         return dl_fail(DL_CLOSED, "this FileStore was closed during the wait");
     }
     pthread_mutex_lock(&self->lock);
-    dl_status status = await_reader_locked(self, deadline, &is_reader);
-    if (status == DL_OK && !is_reader) {
+    bool is_current = is_current_locked(self);
+    if (is_current) {
         query_locked(self, wanted);
     }
     pthread_mutex_unlock(&self->lock);
-    if (status != DL_OK || !is_reader) {
-        return status;
-    }
-    status = read_and_query(self, wanted, deadline);
-    pthread_mutex_lock(&self->lock);
-    self->is_reading = false;
-    pthread_cond_broadcast(&self->has_read);
-    pthread_mutex_unlock(&self->lock);
-    return status;
+    return is_current ? DL_OK : read_and_query(self, wanted, deadline);
 }
 
 static dl_status
@@ -365,7 +326,6 @@ file_free(dl_store *store)
     /* In a child, the fork may have interrupted a change by another thread. */
     if (!dl_store_is_inherited(store)) {
         dl_file_log_fini(&self->log);
-        pthread_cond_destroy(&self->has_read);
         pthread_mutex_destroy(&self->lock);
     }
     free(self);
@@ -407,7 +367,6 @@ open_member(const char *path, int64_t world_size, dl_store **store,
     }
     dl_store_init(&self->base, &file_ops);
     pthread_mutex_init(&self->lock, NULL);
-    dl_condition_init(&self->has_read);
     self->world_size = world_size;
     dl_status status = dl_file_log_init(&self->log, path);
     if (status == DL_OK) {
