@@ -159,11 +159,6 @@ MUTANTS = {
         "dl_replies_put(&copy->frame, DL_MAP_ENTRY(node, dl_reply_slot, node));",
         "",
     ),
-    "a new journal lacks what was written meanwhile": Mutant(
-        "store/tcp/journal.c",
-        "        error = dl_replacement_put(&journal->replacement, changes);",
-        "        error = changes->has_failed;",
-    ),
     "the name of a new journal is not synced": Mutant(
         "store/tcp/journal.c",
         "    journal->new_name = journal->path;\n    note_unsynced(journal);",

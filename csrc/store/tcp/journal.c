@@ -40,10 +40,9 @@ struct dl_journal {
     int fd;
     uint64_t size;        /* of the file; what follows is not committed */
     uint64_t replaced_at; /* size at which it is replaced */
-    dl_replacement replacement;
-    dl_buffer changes; /* a frame: room for its head, then records */
-    uint64_t written;  /* bytes of records that were written */
-    bool is_unsynced;  /* written and not on the disk yet, nor being synced */
+    dl_buffer changes;    /* a frame: room for its head, then records */
+    uint64_t written;     /* bytes of records that were written */
+    bool is_unsynced;     /* written and not on the disk yet, nor being synced */
     int64_t unsynced_since;
     const char *new_name; /* `path` if the disk may not have the file's name yet */
     dl_journal_sync_run syncing;
@@ -124,20 +123,6 @@ note_unsynced(dl_journal *journal)
     }
 }
 
-/* Replacing. */
-
-/* Keeps the old file, which is complete. */
-static void
-give_up_replacement(dl_journal *journal, int error)
-{
-    dl_log_limited(&journal->log, DL_LOG_WARNING,
-                   "store server: the journal %s is not replaced by a shorter one: %s: "
-                   "%s",
-                   journal->path, journal->replacement.path, strerror(error));
-    dl_replacement_drop(&journal->replacement);
-    journal->replaced_at = journal->size + dl_journal_least_replaced;
-}
-
 static uint64_t
 grown(uint64_t size)
 {
@@ -146,45 +131,34 @@ grown(uint64_t size)
     return size > least / GROWTH ? GROWTH * size : least;
 }
 
-static int
-adopt_replacement(dl_journal *journal)
+/* Replaces a file that has grown; all changes are written before.  If that fails the old
+ * one is kept, which is complete. */
+static void
+replace_if_grown(dl_journal *journal)
 {
-    dl_replacement *replacement = &journal->replacement;
-    int error = dl_replacement_adopt(replacement, journal->path,
-                                     journal->sync != DL_JOURNAL_NEVER);
+    int fd;
 
+    if (journal->size <= journal->replaced_at || journal->syncing.is_begun) {
+        return;
+    }
+    int error =
+        dl_journal_replace(journal->path, &journal->state,
+                           journal->sync != DL_JOURNAL_NEVER, &fd, &journal->size);
     if (error != 0) {
-        return error;
+        dl_log_limited(&journal->log, DL_LOG_WARNING,
+                       "store server: the journal %s is not replaced by a shorter one: "
+                       "%s.new: %s",
+                       journal->path, journal->path, strerror(error));
+        journal->replaced_at = journal->size + dl_journal_least_replaced;
+        return;
     }
     dl_journal_file_close(&journal->fd);
-    journal->fd = replacement->fd;
-    replacement->fd = -1;
-    journal->size = replacement->size;
+    journal->fd = fd;
     journal->replaced_at = grown(journal->size);
     journal->new_name = journal->path;
     note_unsynced(journal);
     journal->replaced++;
-    return 0;
 }
-
-/* Begins a new file, or ends one.  All changes are written before. */
-static void
-work_on_replacement(dl_journal *journal)
-{
-    dl_replacement *replacement = &journal->replacement;
-    int error = 0;
-
-    if (replacement->fd < 0 && journal->size > journal->replaced_at) {
-        error = dl_replacement_begin(replacement, &journal->state);
-    } else if (dl_replacement_is_ready(replacement) && !journal->syncing.is_begun) {
-        error = adopt_replacement(journal);
-    }
-    if (error != 0) {
-        give_up_replacement(journal, error);
-    }
-}
-
-/* Writing. */
 
 static dl_status
 fail_sync(dl_journal *journal, int error)
@@ -235,10 +209,6 @@ write_changes(dl_journal *journal)
     if (error != 0) {
         int rc = ftruncate(journal->fd, (off_t)journal->size);
         (void)rc; /* the sum of a half-written record is wrong anyway */
-        /* The new file may have taken the room. */
-        if (journal->replacement.fd >= 0) {
-            give_up_replacement(journal, error);
-        }
         return fail_now(journal, "writing", error);
     }
     journal->has_failed = false;
@@ -247,12 +217,6 @@ write_changes(dl_journal *journal)
     journal->written += changes->size - DL_JOURNAL_FRAME_HEAD;
     journal->frames++;
     note_unsynced(journal);
-    if (journal->replacement.fd >= 0) {
-        error = dl_replacement_put(&journal->replacement, changes);
-        if (error != 0) {
-            give_up_replacement(journal, error);
-        }
-    }
     return clear_changes(changes);
 }
 
@@ -286,7 +250,7 @@ dl_journal_commit(dl_journal *journal)
     if (has_changes(journal) || journal->is_broken) {
         DL_TRY(write_changes(journal));
     }
-    work_on_replacement(journal);
+    replace_if_grown(journal);
     return journal->sync == DL_JOURNAL_ALWAYS ? sync_file(journal) : DL_OK;
 }
 
@@ -316,10 +280,7 @@ next_sync(const dl_journal *journal)
 int64_t
 dl_journal_next_wake(const dl_journal *journal)
 {
-    int64_t at = next_sync(journal);
-    bool has_thread = journal->syncing.is_begun || journal->replacement.sync.is_begun;
-
-    return has_thread && journal->look_at < at ? journal->look_at : at;
+    return journal->syncing.is_begun ? journal->look_at : next_sync(journal);
 }
 
 void
@@ -350,7 +311,6 @@ dl_journal_put_stats(const dl_journal *journal, dl_buffer *text)
 static void
 free_journal(dl_journal *journal)
 {
-    dl_replacement_fini(&journal->replacement);
     dl_journal_file_close(&journal->fd);
     dl_buffer_fini(&journal->changes);
     free(journal->path);
@@ -367,7 +327,7 @@ open_journal(dl_journal *journal, const char *path)
         return dl_fail_no_memory();
     }
     DL_TRY(dl_journal_recover(journal->path, state, &journal->fd, &journal->size));
-    DL_TRY(dl_replacement_init(&journal->replacement, journal->path));
+    dl_journal_replace_not(journal->path);
     /* A new file would have about the size of the table. */
     journal->replaced_at =
         grown(state->table->size < journal->size ? state->table->size : journal->size);
@@ -389,7 +349,6 @@ dl_journal_open(const char *path, dl_journal_sync sync, const dl_journal_state *
         .sync = sync,
         .state = *state,
         .fd = -1,
-        .replacement.fd = -1,
     };
     dl_status status = open_journal(made, path);
     if (status != DL_OK) {

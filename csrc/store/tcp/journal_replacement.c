@@ -5,12 +5,12 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "store/tcp/journal_file.h"
+#include "store/tcp/journal_sync.h"
 
 /* A frame is written when it has so many bytes. */
 #define FRAME_SIZE ((size_t)256 << 10)
@@ -18,41 +18,29 @@
 /* A large value is recorded in pieces, each of which fits a frame. */
 #define PIECE ((size_t)4 << 20)
 
-#define SUFFIX ".new"
-
-dl_status
-dl_replacement_init(dl_replacement *replacement, const char *path)
+/* Returns the name of the new file, which the caller frees; NULL without memory. */
+static char *
+new_path(const char *path)
 {
-    size_t room = strlen(path) + sizeof SUFFIX;
+    char *made = NULL;
 
-    *replacement = (dl_replacement){.fd = -1, .path = malloc(room)};
-    if (replacement->path == NULL) {
-        return dl_fail_no_memory();
-    }
-    snprintf(replacement->path, room, "%s%s", path, SUFFIX);
-    (void)unlink(replacement->path);
-    return DL_OK;
+    return asprintf(&made, "%s.new", path) < 0 ? NULL : made;
 }
 
 void
-dl_replacement_fini(dl_replacement *replacement)
+dl_journal_replace_not(const char *path)
 {
-    dl_replacement_drop(replacement);
-    free(replacement->path);
-    replacement->path = NULL;
-}
+    char *name = new_path(path);
 
-int
-dl_replacement_put(dl_replacement *replacement, dl_buffer *frame)
-{
-    dl_journal_checksum_frame(frame, replacement->size);
-    int error = dl_write_at(replacement->fd, dl_buffer_bytes(frame), replacement->size);
-    replacement->size += frame->size;
-    return error;
+    if (name != NULL) {
+        (void)unlink(name);
+        free(name);
+    }
 }
 
 typedef struct copier {
-    dl_replacement *to;
+    int fd;
+    uint64_t size; /* of the file */
     const dl_table *table;
     dl_buffer frame;
     int error;
@@ -77,7 +65,9 @@ flush(copier *copy, size_t least)
     }
     if (copy->error == 0 && copy->frame.size > DL_JOURNAL_FRAME_HEAD
         && copy->frame.size >= least) {
-        copy->error = dl_replacement_put(copy->to, &copy->frame);
+        dl_journal_checksum_frame(&copy->frame, copy->size);
+        copy->error = dl_write_at(copy->fd, dl_buffer_bytes(&copy->frame), copy->size);
+        copy->size += copy->frame.size;
         begin_frame(copy);
     }
     return copy->error == 0 ? DL_OK : DL_BACKEND;
@@ -125,55 +115,50 @@ copy_slots(copier *copy, const dl_map *slots)
 }
 
 static int
-copy_contents(dl_replacement *replacement, const dl_journal_state *state)
+copy_contents(int fd, const dl_journal_state *state, uint64_t *size)
 {
-    copier copy = {.to = replacement, .table = state->table};
+    copier copy = {.fd = fd, .table = state->table};
 
+    copy.error = dl_journal_file_begin(fd, state->identity, &copy.size);
     begin_frame(&copy);
-    if (dl_table_list(copy.table, copy_value, &copy) == DL_OK
+    if (copy.error == 0 && dl_table_list(copy.table, copy_value, &copy) == DL_OK
         && dl_table_list_items(copy.table, copy_item, &copy) == DL_OK) {
         (void)copy_slots(&copy, &state->replies->slots);
     }
     dl_buffer_fini(&copy.frame);
+    *size = copy.size;
     return copy.error;
 }
 
 int
-dl_replacement_begin(dl_replacement *replacement, const dl_journal_state *state)
+dl_journal_replace(const char *path, const dl_journal_state *state, bool is_synced,
+                   int *fd, uint64_t *size)
 {
-    (void)unlink(replacement->path);
-    replacement->fd = dl_journal_file_open(replacement->path, O_CREAT | O_EXCL);
-    if (replacement->fd < 0 || flock(replacement->fd, LOCK_EX | LOCK_NB) != 0) {
-        return errno;
-    }
-    int error =
-        dl_journal_file_begin(replacement->fd, state->identity, &replacement->size);
-    if (error == 0) {
-        error = copy_contents(replacement, state);
-    }
-    if (error == 0) {
-        dl_journal_sync_begin(&replacement->sync, replacement->fd, NULL);
-    }
-    return error;
-}
+    char *name = new_path(path);
 
-int
-dl_replacement_adopt(dl_replacement *replacement, const char *path, bool is_synced)
-{
-    int error = dl_journal_sync_end(&replacement->sync);
-
+    if (name == NULL) {
+        return ENOMEM;
+    }
+    (void)unlink(name);
+    int made = dl_journal_file_open(name, O_CREAT | O_EXCL);
+    int error = made < 0 || flock(made, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
+    uint64_t written = 0;
+    if (error == 0) {
+        error = copy_contents(made, state, &written);
+    }
     if (error == 0 && is_synced) {
-        error = dl_journal_sync_now(replacement->fd, NULL);
+        error = dl_journal_sync_now(made, NULL);
     }
-    return error == 0 && rename(replacement->path, path) != 0 ? errno : error;
-}
-
-void
-dl_replacement_drop(dl_replacement *replacement)
-{
-    (void)dl_journal_sync_end(&replacement->sync);
-    if (replacement->fd >= 0) {
-        dl_journal_file_close(&replacement->fd);
-        (void)unlink(replacement->path);
+    if (error == 0 && rename(name, path) != 0) {
+        error = errno;
     }
+    if (error == 0) {
+        *fd = made;
+        *size = written;
+    } else {
+        dl_journal_file_close(&made);
+        (void)unlink(name);
+    }
+    free(name);
+    return error;
 }
