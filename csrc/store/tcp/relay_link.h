@@ -40,10 +40,4 @@ dl_connection *dl_relay_link_take(dl_relay_link *link);
 /* Asks for another connection, since the one before was lost. */
 void dl_relay_link_want(dl_relay_link *link);
 
-/* One attempt, never blocking.  `*size` is 0 if there is nothing now.  Any failure is
- * the end of the connection. */
-dl_status dl_relay_link_read(dl_connection *connection, uint8_t *data, size_t room,
-                             size_t *size);
-dl_status dl_relay_link_write(dl_connection *connection, dl_bytes bytes, size_t *size);
-
 #endif

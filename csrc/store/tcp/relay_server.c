@@ -40,13 +40,14 @@ take_frame(dl_relay *relay, dl_bytes piece)
 static dl_status
 read_frames(dl_relay *relay)
 {
+    struct iovec part = {relay->input, DL_RELAY_READ_SIZE};
     size_t size;
+    int error;
 
     do {
         dl_bytes piece;
         int taken;
-        DL_TRY(dl_relay_link_read(relay->connection, relay->input, DL_RELAY_READ_SIZE,
-                                  &size));
+        DL_TRY(dl_transport_read(&relay->transport, &part, 1, &size, &error));
         dl_bytes bytes = {relay->input, size};
         while ((taken = dl_relay_next(&relay->reader, &bytes, &piece)) > 0) {
             DL_TRY(take_frame(relay, piece));
@@ -113,6 +114,8 @@ dl_relay_take_connection(dl_watch *watch, uint32_t events)
         return;
     }
     relay->connection = made;
+    relay->transport =
+        (dl_transport){.is_open = true, .fd = made->fd, .tls = made->tls};
     atomic_store(&relay->is_connected, true);
     touch_all(relay);
 }
@@ -148,19 +151,14 @@ try_to_send(dl_relay *relay)
 
     DL_TRY(dl_buffer_check(out));
     for (size_t size = 1; size > 0 && relay->out_sent < out->size;) {
-        DL_TRY(dl_relay_link_write(
-            relay->connection,
-            (dl_bytes){out->data + relay->out_sent, out->size - relay->out_sent},
-            &size));
+        struct iovec part = {out->data + relay->out_sent, out->size - relay->out_sent};
+        int error;
+        DL_TRY(dl_transport_write(&relay->transport, &part, 1, &size, &error));
         relay->out_sent += size;
     }
     dl_relay_drop_sent(out, &relay->out_sent);
-    bool wants_room = out->size > 0;
-    if (relay->connection->tls != NULL) {
-        DL_TRY(dl_tls_socket_flush(relay->connection->tls));
-        wants_room |= dl_tls_socket_wants_room(relay->connection->tls);
-    }
-    uint32_t events = DL_LOOP_READABLE | (wants_room ? (uint32_t)DL_LOOP_WRITABLE : 0u);
+    uint32_t events =
+        DL_LOOP_READABLE | (out->size > 0 ? (uint32_t)DL_LOOP_WRITABLE : 0u);
     return events == relay->server.events
                ? DL_OK
                : DL_RELAY_LOOP->change(relay->loop, &relay->server, events);

@@ -8,6 +8,7 @@
 
 #include "base/map.h"
 #include "net/local.h"
+#include "net/transport.h"
 #include "store/tcp/loop.h"
 #include "store/tcp/relay_frame.h"
 #include "store/tcp/relay_link.h"
@@ -52,8 +53,9 @@ struct dl_relay {
     dl_watch wake;
     dl_watch server;           /* the connection's */
     dl_connection *connection; /* NULL: none now */
-    bool is_lost;              /* the connection has failed in this turn */
-    bool is_starved;           /* no descriptors for more clients */
+    dl_transport transport; /* its descriptor and its TLS, for calls that never block */
+    bool is_lost;           /* the connection has failed in this turn */
+    bool is_starved;        /* no descriptors for more clients */
     dl_relay_reader reader;
     dl_buffer out; /* frames not sent yet */
     size_t out_sent;
