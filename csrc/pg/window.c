@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The part of a window that does not depend on the backend: making one together, locks,
- * and waiting for accesses. */
+ * The part of a window that does not depend on the backend: making one together, and
+ * locks. */
 #include "pg/window.h"
 
 #include <inttypes.h>
@@ -148,8 +148,6 @@ dl_window_new(dl_group *group, const dl_tensor *model, uint64_t count,
         status = dl_fail_no_memory();
     } else {
         self->group = dl_group_ref(group);
-        atomic_init(&self->references, 1);
-        dl_lane_init(&self->lane);
         self->dtype = model->dtype;
         self->opaque_code = model->opaque_code;
         self->item_size = model->item_size;
@@ -170,33 +168,19 @@ dl_window_new(dl_group *group, const dl_tensor *model, uint64_t count,
 }
 
 void
-dl_window_unref(dl_window *window)
-{
-    if (atomic_fetch_sub_explicit(&window->references, 1, memory_order_acq_rel) > 1) {
-        return;
-    }
-    dl_blocking_begin();
-    if (window->part != NULL) {
-        window->part->ops->free(window->part);
-    }
-    if (!dl_group_is_inherited(window->group)) {
-        dl_lane_fini(&window->lane);
-    }
-    dl_group_unref(window->group);
-    free(window->counts);
-    free(window);
-}
-
-void
 dl_window_free(dl_window *window)
 {
     if (window == NULL) {
         return;
     }
+    dl_blocking_begin();
     if (window->part != NULL) {
         dl_window_end(window);
+        window->part->ops->free(window->part);
     }
-    dl_window_unref(window);
+    dl_group_unref(window->group);
+    free(window->counts);
+    free(window);
 }
 
 void *
@@ -253,31 +237,6 @@ dl_window_wait_describe(const void *subject, char text[DL_WAIT_ROW_TEXT])
 }
 
 dl_status
-dl_window_fail_late(const dl_window *window, const char *what, dl_deadline deadline)
-{
-    return dl_fail(DL_TIMEOUT,
-                   "%s: earlier accesses to the window in group %s have not ended "
-                   "within %" PRId64 "ms",
-                   what, window->group->name, deadline.limit / DL_MILLISECOND);
-}
-
-/* The lane's turn comes after all accesses that were submitted before. */
-dl_status
-dl_window_await_submitted(dl_window *window, const char *what, dl_deadline deadline)
-{
-    if (atomic_load_explicit(&window->submitted, memory_order_acquire) == 0) {
-        return DL_OK;
-    }
-    dl_status status = dl_lane_take(&window->lane, deadline);
-    if (status == DL_TIMEOUT) {
-        return dl_window_fail_late(window, what, deadline);
-    }
-    DL_TRY(status);
-    dl_lane_pass(&window->lane);
-    return DL_OK;
-}
-
-dl_status
 dl_window_lock(dl_window *window, int rank, bool is_shared, dl_deadline deadline)
 {
     dl_window_wait what = {"lock", rank};
@@ -304,10 +263,7 @@ dl_window_unlock(dl_window *window, int rank, dl_deadline deadline)
         DL_TRY(dl_window_check_usable(window, what.what, rank));
     }
     dl_waiting_begin(&waiting, dl_window_wait_describe, &what, deadline);
-    dl_status status = dl_window_await_submitted(window, what.what, deadline);
-    if (status == DL_OK) {
-        status = window->part->ops->unlock(window->part, rank, deadline);
-    }
+    dl_status status = window->part->ops->unlock(window->part, rank, deadline);
     dl_waiting_end(&waiting);
     return status;
 }
@@ -320,10 +276,7 @@ dl_window_flush(dl_window *window, int rank, dl_deadline deadline)
 
     DL_TRY(dl_window_check_usable(window, what.what, rank < 0 ? 0 : rank));
     dl_waiting_begin(&waiting, dl_window_wait_describe, &what, deadline);
-    dl_status status = dl_window_await_submitted(window, what.what, deadline);
-    if (status == DL_OK) {
-        status = window->part->ops->flush(window->part, rank, deadline);
-    }
+    dl_status status = window->part->ops->flush(window->part, rank, deadline);
     dl_waiting_end(&waiting);
     return status;
 }

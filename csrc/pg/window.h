@@ -8,8 +8,7 @@
  * operation of the group runs.  A put and a get move bytes, and are not atomic. Updates
  * (reductions, replacing, comparing and swapping) are atomic element by element against
  * all other updates of the window, whatever their reductions.  Accesses of one thread
- * to one rank take effect in the order of its calls, also of those that it does not
- * wait for.  A rank sees what others have written once they have synchronised: by the
+ * to one rank take effect in the order of its calls.  A rank sees what others have written once they have synchronised: by the
  * lock, by dl_window_fence(), or by dl_window_flush() on the writer followed by any
  * message to the reader. */
 #ifndef DISTLITE_PG_WINDOW_H
@@ -30,8 +29,8 @@ typedef struct dl_window dl_window;
 dl_status dl_window_new(dl_group *group, const dl_tensor *model, uint64_t count,
                         dl_deadline deadline, dl_window **window);
 
-/* Ends this rank's part as dl_window_end() does, and frees the window and its memory,
- * the latter once the works of dl_window_submit() are done.  No call may be using it. */
+/* Ends this rank's part as dl_window_end() does, and frees the window and its memory.  No
+ * call may be using it. */
 void dl_window_free(dl_window *window);
 
 /* This rank's part, which stays in place until dl_window_free(). */
@@ -72,13 +71,6 @@ dl_status dl_window_update(dl_window *window, const dl_window_access *access,
 dl_status dl_window_swap(dl_window *window, const dl_window_access *access,
                          dl_deadline deadline);
 
-/* Begins an access that one of the functions above would wait for, and checks it as
- * they do; the work ends as they return.  The elements of the arrays must stay in place
- * until then; `guard` (unless NULL) checks that before they are touched. */
-dl_status dl_window_submit(dl_window *window, dl_access_kind kind,
-                           const dl_window_access *access, const dl_guard *guard,
-                           dl_deadline deadline, dl_work **work);
-
 /* Waits for the lock of the memory of `rank`, which many ranks may hold at a time if it
  * `is_shared`, and otherwise one.  It is granted in the order of the requests.  It
  * excludes only other ranks that take it, and does not block accesses.  DL_INVALID:
@@ -88,12 +80,12 @@ dl_status dl_window_submit(dl_window *window, dl_access_kind kind,
 dl_status dl_window_lock(dl_window *window, int rank, bool is_shared,
                          dl_deadline deadline);
 
-/* Waits until this rank's accesses to `rank`, and all that it has submitted, have taken
- * effect, and gives its lock back. */
+/* Waits until this rank's accesses to `rank` have taken effect, and gives its lock
+ * back. */
 dl_status dl_window_unlock(dl_window *window, int rank, dl_deadline deadline);
 
-/* Waits until this rank's accesses to `rank`, or to all ranks if it is -1, and all that
- * it has submitted, have taken effect. */
+/* Waits until this rank's accesses to `rank`, or to all ranks if it is -1, have taken
+ * effect. */
 dl_status dl_window_flush(dl_window *window, int rank, dl_deadline deadline);
 
 /* A flush of all ranks and a barrier of the group: afterwards every rank sees what all

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The accesses to a window: their checks, after which they are passed on to the backend's
- * part in pieces of contiguous memory, at once or as jobs of the window's lane. */
+ * part in pieces of contiguous memory. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -266,10 +266,7 @@ run_access(dl_window *self, dl_access_kind kind, const dl_window_access *access,
 
     DL_TRY(check_call(self, kind, access));
     dl_waiting_begin(&waiting, dl_window_wait_describe, &what, deadline);
-    dl_status status = dl_window_await_submitted(self, what.what, deadline);
-    if (status == DL_OK) {
-        status = carry_out_access(self, kind, access, deadline);
-    }
+    dl_status status = carry_out_access(self, kind, access, deadline);
     dl_waiting_end(&waiting);
     return status;
 }
@@ -297,169 +294,4 @@ dl_status
 dl_window_swap(dl_window *window, const dl_window_access *access, dl_deadline deadline)
 {
     return run_access(window, DL_ACCESS_SWAP, access, deadline);
-}
-
-/* Accesses to fewer bytes mostly end within a few microseconds. */
-#define BRIEF ((size_t)16 << 10)
-
-/* An access that was not waited for, and waits for its turn as a job of the lane. */
-typedef struct submitted {
-    dl_work work;
-    dl_job job;
-    dl_window *window; /* with a reference */
-    dl_access_kind kind;
-    dl_window_access access;
-    dl_tensor tensors[3];
-    const dl_guard *guard;
-    int64_t numbers[]; /* shapes and strides of the tensors */
-} submitted;
-
-static submitted *
-submitted_of_work(dl_work *work)
-{
-    return (submitted *)(void *)work;
-}
-
-static submitted *
-submitted_of_job(dl_job *job)
-{
-    return DL_LIST_ENTRY(job, submitted, job);
-}
-
-static dl_status
-wait_submitted(dl_work *work, dl_deadline deadline)
-{
-    submitted *self = submitted_of_work(work);
-    dl_window_wait what = {describe_access_kind(self->kind, &self->access),
-                           self->access.rank};
-    dl_waiting waiting;
-
-    dl_waiting_begin(&waiting, dl_window_wait_describe, &what, deadline);
-    dl_status status = dl_lane_join(&self->window->lane, &self->job, deadline);
-    dl_waiting_end(&waiting);
-    return status;
-}
-
-static void
-free_submitted(dl_work *work)
-{
-    submitted *self = submitted_of_work(work);
-
-    dl_window_unref(self->window);
-    dl_work_fini(work);
-    free(self);
-}
-
-static const dl_work_ops submitted_ops = {.wait = wait_submitted,
-                                          .free = free_submitted};
-
-static void
-finish_submitted(submitted *self, dl_status status)
-{
-    atomic_fetch_sub_explicit(&self->window->submitted, 1, memory_order_release);
-    dl_work_finish(&self->work, status);
-}
-
-static void
-run_submitted(dl_job *job)
-{
-    submitted *self = submitted_of_job(job);
-    const char *what = describe_access_kind(self->kind, &self->access);
-    dl_status status = dl_window_check_usable(self->window, what, self->access.rank);
-
-    if (status == DL_OK) {
-        status = dl_guard_check(self->guard);
-    }
-    if (status == DL_OK) {
-        status =
-            carry_out_access(self->window, self->kind, &self->access, job->deadline);
-    }
-    finish_submitted(self, status);
-}
-
-static void
-fail_submitted(dl_job *job)
-{
-    submitted *self = submitted_of_job(job);
-    const char *what = describe_access_kind(self->kind, &self->access);
-
-    finish_submitted(self, dl_window_fail_late(self->window, what, job->deadline));
-}
-
-static void
-release_submitted(dl_job *job)
-{
-    dl_work_unref(&submitted_of_job(job)->work);
-}
-
-/* Copies a tensor of the caller with its shape and strides, for which `*numbers` is the
- * room, and returns the copy. */
-static const dl_tensor *
-keep_tensor(dl_tensor *copy, const dl_tensor *tensor, int64_t **numbers)
-{
-    if (tensor == NULL) {
-        return NULL;
-    }
-    *copy = *tensor;
-    if (!tensor->is_contiguous) {
-        size_t count = (size_t)tensor->ndim;
-        copy->shape = memcpy(*numbers, tensor->shape, count * sizeof **numbers);
-        copy->strides =
-            memcpy(*numbers + count, tensor->strides, count * sizeof **numbers);
-        *numbers += 2 * count;
-    }
-    return copy;
-}
-
-static dl_status
-submitted_new(dl_window *window, const dl_window_access *access, submitted **made)
-{
-    const dl_tensor *tensors[] = {access->input, access->compared, access->output};
-    size_t room = 0;
-
-    for (int i = 0; i < 3; i++) {
-        bool is_kept = tensors[i] != NULL && !tensors[i]->is_contiguous;
-        room += is_kept ? 2 * (size_t)tensors[i]->ndim : 0;
-    }
-    submitted *self = calloc(1, sizeof *self + room * sizeof *self->numbers);
-    if (self == NULL) {
-        return dl_fail_no_memory();
-    }
-    int64_t *numbers = self->numbers;
-    self->access = *access;
-    self->access.input = keep_tensor(&self->tensors[0], tensors[0], &numbers);
-    self->access.compared = keep_tensor(&self->tensors[1], tensors[1], &numbers);
-    self->access.output = keep_tensor(&self->tensors[2], tensors[2], &numbers);
-    self->window = window;
-    atomic_fetch_add_explicit(&window->references, 1, memory_order_relaxed);
-    *made = self;
-    return DL_OK;
-}
-
-dl_status
-dl_window_submit(dl_window *window, dl_access_kind kind, const dl_window_access *access,
-                 const dl_guard *guard, dl_deadline deadline, dl_work **work)
-{
-    submitted *self = NULL;
-
-    DL_TRY(check_call(window, kind, access));
-    DL_TRY(submitted_new(window, access, &self));
-    dl_work_init(&self->work, &submitted_ops, DL_WINDOW);
-    self->work.is_brief = dl_tensor_size(first_of(access)) < BRIEF;
-    self->kind = kind;
-    self->guard = guard;
-    self->job.deadline = deadline;
-    self->job.queued_at = dl_deadline_start(deadline);
-    self->job.run = run_submitted;
-    self->job.expire = fail_submitted;
-    self->job.release = release_submitted;
-    atomic_fetch_add_explicit(&window->submitted, 1, memory_order_relaxed);
-    dl_status status = dl_lane_submit(&window->lane, &self->job);
-    if (status != DL_OK) {
-        atomic_fetch_sub_explicit(&window->submitted, 1, memory_order_relaxed);
-        free_submitted(&self->work);
-        return status;
-    }
-    *work = &self->work;
-    return DL_OK;
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The fields of a window, for the two files that implement it: window.c makes it, locks,
- * and waits for accesses; window_access.c checks accesses and carries them out. */
+ * The fields of a window, for the two files that implement it: window.c makes it and
+ * locks; window_access.c checks accesses and carries them out. */
 #ifndef DISTLITE_PG_WINDOW_STATE_H
 #define DISTLITE_PG_WINDOW_STATE_H
 
 #include <stdatomic.h>
 
-#include "pg/lane.h"
 #include "pg/record/waiting.h"
 #include "pg/window.h"
 
@@ -19,9 +18,6 @@ struct dl_window {
     size_t item_size;
     uint64_t *counts; /* by rank */
     atomic_bool is_closed;
-    atomic_uint references; /* the owner's, and one for each submitted access */
-    dl_lane lane;           /* the order of the submitted accesses */
-    atomic_int submitted;   /* that have not taken effect */
 };
 
 /* What a method waits for; a rank of -1 is every rank. */
@@ -35,16 +31,5 @@ void dl_window_wait_describe(const void *subject, char text[DL_WAIT_ROW_TEXT]);
 
 /* Fails unless the window is open, and the rank is one of the group. */
 dl_status dl_window_check_usable(dl_window *window, const char *what, int rank);
-
-/* Waits until the accesses that were submitted have taken effect. */
-dl_status dl_window_await_submitted(dl_window *window, const char *what,
-                                    dl_deadline deadline);
-
-/* Fails with DL_TIMEOUT: the accesses that were submitted before have not ended. */
-dl_status dl_window_fail_late(const dl_window *window, const char *what,
-                              dl_deadline deadline);
-
-/* Drops a reference; the last one frees the window. */
-void dl_window_unref(dl_window *window);
 
 #endif

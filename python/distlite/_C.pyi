@@ -1827,20 +1827,18 @@ class _Window:
         array: _Array,
         rank: int,
         offset: int = 0,
-        async_op: bool = False,
         *,
         timeout: _Timeout = None,
-    ) -> Work | None:
+    ) -> None:
         """Writes an array into a rank's memory.
 
-        The array may be changed as soon as the call returns, or with `async_op` once
-        the Work has completed. The class describes when other ranks see the elements.
+        The array may be changed as soon as the call returns. The class describes when
+        other ranks see the elements.
 
         Args:
             array: The array, of the window's dtype, with any strides.
             rank: The rank whose memory it is.
             offset: The first element.
-            async_op: Return a `Work` at once; the array is in use until its end.
             timeout: How long to wait for a rank on another host; None is the group's.
 
         Example:
@@ -1855,17 +1853,15 @@ class _Window:
         array: _Array,
         rank: int,
         offset: int = 0,
-        async_op: bool = False,
         *,
         timeout: _Timeout = None,
-    ) -> Work | None:
+    ) -> None:
         """Reads a rank's memory into an array.
 
         Args:
             array: The array to fill, of the window's dtype, with any strides.
             rank: The rank whose memory it is.
             offset: The first element.
-            async_op: Return a `Work` at once; the array is in use until its end.
             timeout: How long to wait for a rank on another host; None is the group's.
 
         Example:
@@ -1881,10 +1877,9 @@ class _Window:
         rank: int,
         op: _Op | Literal["replace", "no_op"] = ReduceOp.SUM,
         offset: int = 0,
-        async_op: bool = False,
         *,
         timeout: _Timeout = None,
-    ) -> Work | None:
+    ) -> None:
         """Combines elements of a rank's memory with an array.
 
         Each element is read and written in one atomic step. The updates of several
@@ -1895,7 +1890,6 @@ class _Window:
             rank: The rank whose memory it is.
             op: A reduction but AVG, or "replace".
             offset: The first element.
-            async_op: Return a `Work` at once; the array is in use until its end.
             timeout: How long to wait for other updates; None is the group's.
 
         Raises:
@@ -1975,8 +1969,7 @@ class _Window:
         op: _Op | Literal["replace", "no_op"],
         offset: int,
         timeout: _Timeout,
-        async_op: bool,
-    ) -> Work | None: ...
+    ) -> None: ...
     def _swap(
         self,
         value: _Array,

@@ -77,7 +77,7 @@ class Window(_C._Window):
     `get_accumulate`, `fetch_and_op`, `compare_and_swap`) are atomic, element by
     element, with respect to all other updates of the window, even with other
     reductions. Accesses of one thread to one rank take effect in the order of the
-    calls, with or without `async_op`. A rank sees what others have written after a
+    calls. A rank sees what others have written after a
     `fence`; within the same `lock`; after a `wait_signal` for the writer's `signal`; or
     when a writer has called `flush` and then told it so, by a message for example.
 
@@ -168,7 +168,6 @@ class Window(_C._Window):
         rank: int,
         op: Update = ReduceOp.SUM,
         offset: int = 0,
-        async_op: bool = False,
         *,
         out: Any = None,
         timeout: Timeout = None,
@@ -183,13 +182,11 @@ class Window(_C._Window):
             rank: The rank whose memory it is.
             op: A reduction but AVG, "replace" or "no_op".
             offset: The first element.
-            async_op: Return a `Work` at once; the arrays are in use until its end.
             out: The array to read into; a new one by default.
             timeout: How long to wait for other updates; None is the group's.
 
         Returns:
-            `out`, or a NumPy array of the shape of `array`; with `async_op` a `Work`,
-            whose `result()` has it.
+            `out`, or a NumPy array of the shape of `array`.
 
         Example:
             >>> with dist.Window(2) as win:
@@ -198,8 +195,8 @@ class Window(_C._Window):
             [0. 0.] [1. 1.]
         """
         result = np.empty(np.shape(array), self.dtype) if out is None else out
-        work = self._fetch(array, result, rank, op, offset, timeout, async_op)
-        return work if async_op else result
+        self._fetch(array, result, rank, op, offset, timeout)
+        return result
 
     def fetch_and_op(
         self,

@@ -451,166 +451,25 @@ CHECK_CASE(an_unlock_that_fails_late_has_released_the_lock)
     join_processes(&all, 0);
 }
 
-static dl_status
-refuse_arrays(const dl_guard *guard)
-{
-    (void)guard;
-    return dl_fail(DL_BACKEND, "the array has moved");
-}
-
-static dl_work *
-submit(dl_window *window, dl_access_kind kind, const dl_window_access *access,
-       const dl_guard *guard)
-{
-    dl_work *work = NULL;
-
-    CHECK_OK(dl_window_submit(window, kind, access, guard, soon(), &work));
-    return work;
-}
-
-static void
-submit_accesses(int rank, int size, void *unused)
-{
-    const dl_guard moved = {.check = refuse_arrays};
-    dl_group *group = join_group(store, "g", rank, size);
-    dl_window *window = make_window(group, DL_INT64, 4);
-    int64_t rows[4] = {1, 2, 3, 4}, got[2] = {0};
-    const int64_t shape[] = {2}, strides[] = {16};
-    dl_tensor input = tensor_of(rows, 2, DL_INT64);
-    dl_tensor output = tensor_of(got, 2, DL_INT64);
-    dl_window_access write = {.rank = (rank + 1) % size, .input = &input};
-    dl_window_access read = {.rank = write.rank, .output = &output};
-    dl_work *works[4];
-
-    (void)unused;
-    input.is_contiguous = false;
-    input.ndim = 1;
-    input.shape = shape;
-    input.strides = strides;
-    works[0] = submit(window, DL_ACCESS_PUT, &write, NULL);
-    write.offset = 2;
-    works[1] = submit(window, DL_ACCESS_UPDATE, &write, NULL);
-    works[2] = submit(window, DL_ACCESS_GET, &read, &moved);
-    /* Comes after all of them, and they need not be waited for. */
-    CHECK_OK(dl_window_get(window, &read, soon()));
-    CHECK_EQUAL(got[0], 1);
-    CHECK_EQUAL(got[1], 3);
-    for (int i = 0; i < 3; i++) {
-        CHECK(dl_work_is_done(works[i]));
-        CHECK_EQUAL(dl_work_wait(works[i], soon()), i == 2 ? DL_BACKEND : DL_OK);
-        dl_work_unref(works[i]);
-    }
-    CHECK(said("the array has moved"));
-    read.offset = 3;
-    CHECK_EQUAL(dl_window_submit(window, DL_ACCESS_GET, &read, NULL, soon(), &works[3]),
-                DL_INVALID);
-    CHECK(said("exceed the memory"));
-    read.offset = 2;
-    works[3] = submit(window, DL_ACCESS_GET, &read, NULL);
-    CHECK_OK(dl_window_close(window, soon()));
-    CHECK(dl_work_is_done(works[3]));
-    CHECK_OK(dl_work_wait(works[3], soon()));
-    CHECK_EQUAL(got[0], 1);
-    CHECK_EQUAL(got[1], 3);
-    CHECK_EQUAL(dl_window_submit(window, DL_ACCESS_GET, &read, NULL, soon(), &works[0]),
-                DL_CLOSED);
-    dl_window_free(window);
-    dl_work_unref(works[3]); /* which may outlive the window */
-    end_group(group);
-}
-
-CHECK_CASE(submitted_accesses_keep_their_order)
-{
-    CHECK_OK(dl_hash_store_new(&store));
-    dl_run_ranks(2, submit_accesses, NULL);
-    dl_store_unref(store);
-}
-
-CHECK_CASE(an_access_that_cannot_be_submitted_has_no_work)
-{
-    CHECK_OK(dl_hash_store_new(&store));
-    dl_group *group = join_group(store, "g", 0, 1);
-    dl_window *window = make_window(group, DL_INT64, 4);
-    int64_t value = 1;
-    dl_tensor input = tensor_of(&value, 1, DL_INT64);
-    dl_window_access write = {.rank = 0, .input = &input};
-    dl_work *work = NULL;
-    long number = 0;
-    dl_status status;
-
-    do {
-        CHECK(work == NULL);
-        dl_check_fail_allocation_at(++number);
-        status = dl_window_submit(window, DL_ACCESS_PUT, &write, NULL, soon(), &work);
-    } while (dl_check_allocation_failed());
-    CHECK_OK(status);
-    CHECK_EQUAL(number, 2); /* the work */
-    CHECK_OK(dl_work_wait(work, soon()));
-    dl_work_unref(work);
-    dl_window_free(window);
-    end_group(group);
-    dl_store_unref(store);
-}
-
 static void
 count_calls(void *context)
 {
     ++*(int *)context;
 }
 
-/* The thread that has run a work drops its reference a moment after the end. */
-static void
-await_last_reference(const dl_work *work)
-{
-    dl_deadline deadline = soon();
-
-    while (atomic_load(&work->references) > 1) {
-        CHECK(!dl_deadline_passed(deadline));
-        sched_yield();
-    }
-}
-
-CHECK_CASE(the_last_reference_to_a_window_and_its_group_may_block)
+CHECK_CASE(freeing_a_window_and_its_group_may_block)
 {
     int calls = 0;
 
     CHECK_OK(dl_hash_store_new(&store));
     dl_group *group = join_group(store, "g", 0, 1);
     dl_window *window = make_window(group, DL_INT64, 4);
-    int64_t value = 1;
-    dl_tensor input = tensor_of(&value, 1, DL_INT64);
-    dl_window_access write = {.rank = 0, .input = &input};
-    dl_work *work = submit(window, DL_ACCESS_UPDATE, &write, NULL);
 
-    CHECK_OK(dl_work_wait(work, soon()));
-    dl_window_free(window);
-    await_last_reference(work);
     dl_blocking_set_hook(count_calls, &calls);
-    dl_work_unref(work);
+    dl_window_free(window);
     CHECK_EQUAL(calls, 1);
     dl_blocking_set_hook(count_calls, &calls);
     dl_group_unref(group);
     CHECK_EQUAL(calls, 2);
-    dl_store_unref(store);
-}
-
-CHECK_CASE(submitted_accesses_fail_once_the_window_ends)
-{
-    CHECK_OK(dl_hash_store_new(&store));
-    dl_group *group = join_group(store, "g", 0, 1);
-    dl_window *window = make_window(group, DL_INT64, 4);
-    int64_t value = 1;
-    dl_tensor input = tensor_of(&value, 1, DL_INT64);
-    dl_window_access write = {.rank = 0, .input = &input};
-
-    dl_work *work = submit(window, DL_ACCESS_UPDATE, &write, NULL);
-    dl_window_end(window);
-    dl_status status = dl_work_wait(work, soon());
-    CHECK(status == DL_OK || status == DL_CLOSED);
-    dl_work_unref(work);
-    CHECK_EQUAL(dl_window_submit(window, DL_ACCESS_UPDATE, &write, NULL, soon(), &work),
-                DL_CLOSED);
-    dl_window_free(window);
-    end_group(group);
     dl_store_unref(store);
 }

@@ -56,26 +56,15 @@ def test_refusals():
         assert "window(int64)" in said["dtypes"] and "window(int32)" in said["dtypes"]
 
 
-def check_later(size, **extra):
-    for rank, said in enumerate(run_ranks(window_ranks.later, size, **extra)):
-        beyond, dtype, outside, closed = said
-        peer = (rank + 1) % size
-        assert f"exceed the memory of rank {peer}, which has 2000" in beyond
-        assert "has dtype float64, but the window has int64" in dtype
-        assert f"rank {size} is not in group 0 of {size}" in outside
-        assert "was closed" in closed
-
-
-def check_late_accesses(**extra):
-    outcomes = rank_outcomes(window_ranks.late_accesses, 2, **extra)
+def check_dead_rank(**extra):
+    outcomes = rank_outcomes(window_ranks.outlive_a_rank, 2, **extra)
     assert outcomes[0].exception is None, outcomes[0].traceback
     assert "rank 1 (pid" in outcomes[0].value
     assert "exited or was killed" in outcomes[0].value
 
 
-def test_accesses_that_are_not_waited_for():
-    check_later(2)
-    check_late_accesses(places=None)
+def test_a_rank_that_dies():
+    check_dead_rank(places=None)
 
 
 def test_leaving_alone():

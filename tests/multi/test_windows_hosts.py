@@ -3,7 +3,7 @@
 
 import pytest
 import window_ranks
-from test_windows import check_late_accesses, check_later
+from test_windows import check_dead_rank
 from workers import rank_outcomes, run_ranks
 
 APART, MIXED = [0, 1], [0, 0, 1]
@@ -50,9 +50,8 @@ def test_refusals():
         assert "was closed" in said["closed"]
 
 
-def test_accesses_that_are_not_waited_for():
-    check_later(2, places=APART)
-    check_late_accesses(places=APART)
+def test_a_rank_that_dies():
+    check_dead_rank(places=APART)
 
 
 def test_leaving_alone():

@@ -6,7 +6,7 @@ import window_ranks
 from doubles_build import mpi_double
 from mpi_launching import results_of
 from test_mpi import LAUNCHERS, start
-from test_windows import check_late_accesses, check_later
+from test_windows import check_dead_rank
 from workers import rank_outcomes, run_ranks
 
 
@@ -24,9 +24,8 @@ def test_no_ticket_is_drawn_twice():
     assert sorted(number for each in drawn for number in each) == list(range(3000))
 
 
-def test_accesses_that_are_not_waited_for():
-    check_later(2, env=mpi_double(), places="mpi")
-    check_late_accesses(env=mpi_double(), places="mpi")
+def test_a_rank_that_dies():
+    check_dead_rank(env=mpi_double(), places="mpi")
 
 
 def test_refusals():

@@ -565,58 +565,8 @@ def alone_in_a_window(
     return error_of(distlite.barrier if rank == 1 else lambda: distlite.Window(3))
 
 
-def later(rank: int, world_size: int, init_method: str, places: Any = None) -> Any:
-    """Accesses that are not waited for, among others that are."""
-    begin(rank, world_size, init_method, places)
-    peer, before = (rank + 1) % world_size, (rank - 1) % world_size
-    with distlite.Window(2000, np.int64) as win:
-        # In the order of the calls, whether they are waited for or not.
-        for turn in range(50):
-            win.put(np.full(1000, turn), peer, async_op=True)
-            got = np.zeros(1000, np.int64)
-            if turn % 2:
-                win.get(got, peer)
-            else:
-                work = win.get(got, peer, async_op=True)
-                work.wait()
-                assert work.result()[0] is got
-            assert (got == turn).all()
-        win.fence()
-        # With strides, and works that nobody keeps.
-        values = np.arange(2000)[::-2]
-        win.put(values, peer, async_op=True)
-        for _ in range(100):
-            win.accumulate(values, peer, offset=1000, async_op=True)
-        win.flush(peer)
-        win.fence()
-        assert (win.local[:1000] == values).all()
-        assert (win.local[1000:] == 100 * values).all()
-        win.fence()
-        work = win.get_accumulate(np.ones(1, int), peer, async_op=True)
-        work.wait()
-        assert work.is_completed() and work.result()[0] == values[0]
-        fetched = np.zeros((2, 1), np.int64)[::1, 0]
-        win.get_accumulate(values[:2], peer, "no_op", out=fetched, async_op=True).wait()
-        assert fetched.tolist() == [values[0] + 1, values[1]]
-        with win.lock(peer):
-            win.put(np.array([rank]), peer, async_op=True)
-        win.fence()
-        assert win.local[0] == before
-        win.fence()
-        said = [
-            error_of(win.put, np.zeros(3, int), peer, 1998, async_op=True),
-            error_of(win.put, np.zeros(1), peer, 0, True),
-            error_of(win.get, np.zeros(1, int), world_size, async_op=True),
-        ]
-        moved = np.zeros(1000, np.int64)
-        work = win.get(moved, peer, async_op=True)
-    assert work.is_completed()
-    said.append(error_of(win.get, moved, peer, async_op=True))
-    return said
-
-
-def late_accesses(rank: int, world_size: int, init_method: str, places: Any) -> Any:
-    """Works of accesses to a rank that dies."""
+def outlive_a_rank(rank: int, world_size: int, init_method: str, places: Any) -> str:
+    """Accesses to a rank that dies."""
     begin(rank, world_size, init_method, places)
     win = distlite.Window(3)
     win.fence()
@@ -624,10 +574,8 @@ def late_accesses(rank: int, world_size: int, init_method: str, places: Any) -> 
         os.kill(os.getpid(), signal.SIGKILL)
     said = ""
     while not said:
-        array = np.zeros(3)
-        work = win.get_accumulate(array, 1, async_op=True)
         try:
-            work.wait()
+            win.get_accumulate(np.zeros(3), 1)
         except distlite.DistError as error:
             said = str(error)
     return said

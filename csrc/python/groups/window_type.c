@@ -63,11 +63,9 @@ typedef struct call {
     dl_access_kind kind;
     dl_window_access core;
     dl_deadline deadline;
-    bool is_async;
     dlpy_tensor input;
     dlpy_tensor compared;
     dlpy_tensor output;
-    PyObject *input_array, *output_array; /* borrowed; of an asynchronous access */
 } call;
 
 static void
@@ -87,13 +85,10 @@ give_up_call(call *self)
 
 static int
 take_place(PyObject *object, call *self, PyObject *rank, PyObject *offset,
-           PyObject *async_op, PyObject *timeout)
+           PyObject *timeout)
 {
     self->window = core_of(object);
     self->core.factor = 1;
-    if (async_op != NULL && dlpy_bool_from(async_op, "async_op", &self->is_async) < 0) {
-        return -1;
-    }
     if (dlpy_rank_from(rank, "rank", &self->core.rank) < 0
         || (offset != NULL && offset != Py_None
             && dlpy_int64_from(offset, "offset", &self->core.offset) < 0)) {
@@ -116,14 +111,12 @@ take_tensor(PyObject *array, const char *name, dlpy_tensor *tensor,
 static int
 take_input(PyObject *array, const char *name, call *self)
 {
-    self->input_array = array;
     return take_tensor(array, name, &self->input, &self->core.input);
 }
 
 static int
 take_output(PyObject *array, const char *name, call *self)
 {
-    self->output_array = array;
     if (take_tensor(array, name, &self->output, &self->core.output) < 0) {
         return -1;
     }
@@ -180,63 +173,6 @@ run_call(const call *self, dl_deadline deadline)
     }
 }
 
-/* Returns the array with the owner of its memory, which have to live as long as the
- * access. */
-static PyObject *
-pin(PyObject *array, const dlpy_tensor *tensor)
-{
-    PyObject *owner = tensor->owner == NULL ? array : tensor->owner;
-
-    return array == NULL ? Py_NewRef(Py_None) : PyTuple_Pack(2, array, owner);
-}
-
-/* Makes the Work of an access that has not begun. */
-static PyObject *
-prepare_access(PyObject *object, const call *self)
-{
-    PyObject *input = pin(self->input_array, &self->input);
-    PyObject *output = pin(self->output_array, &self->output);
-    dlpy_guard guard = {0};
-    dlpy_work_keep keep = {.outputs = self->output_array, .guard = &guard};
-    PyObject *prepared = NULL;
-
-    if (input != NULL && output != NULL) {
-        keep.pins = PyTuple_Pack(3, object, input, output);
-    }
-    bool is_kept =
-        keep.pins != NULL
-        && (self->input_array == NULL
-            || dlpy_guard_add(&guard, self->input_array, &self->input) == 0)
-        && (self->output_array == NULL
-            || dlpy_guard_add(&guard, self->output_array, &self->output) == 0);
-    if (is_kept) {
-        prepared = dlpy_work_prepare(window_module_state(object), &keep);
-    }
-    dlpy_guard_clear(&guard);
-    Py_XDECREF(keep.pins);
-    Py_XDECREF(input);
-    Py_XDECREF(output);
-    return prepared;
-}
-
-static PyObject *
-submit(PyObject *object, const call *self, dl_deadline deadline)
-{
-    PyObject *prepared = prepare_access(object, self);
-    dl_work *work;
-
-    if (prepared == NULL) {
-        return NULL;
-    }
-    dl_status status = dl_window_submit(self->window, self->kind, &self->core,
-                                        dlpy_work_guard(prepared), deadline, &work);
-    if (status != DL_OK) {
-        Py_DECREF(prepared);
-        return answer(object, status);
-    }
-    return dlpy_work_begin(prepared, work);
-}
-
 static PyObject *
 carry_out_call(PyObject *object, call *self)
 {
@@ -244,11 +180,6 @@ carry_out_call(PyObject *object, call *self)
         self->core.input != NULL ? self->core.input : self->core.output;
     dlpy_gil gil;
 
-    if (self->is_async) {
-        PyObject *work = submit(object, self, self->deadline);
-        release_call(self);
-        return work;
-    }
     dlpy_gil_leave_noting(&gil, dl_tensor_size(moved) < BRIEF,
                           window_module_state(object));
     dl_status status = run_call(self, self->deadline);
@@ -263,7 +194,7 @@ typedef struct access_form {
     dlpy_signature signature;
     dl_access_kind kind;
     int input, compared, output;
-    int rank, op, offset, is_async, timeout;
+    int rank, op, offset, timeout;
 } access_form;
 
 /* An update that does nothing has no input: the array is None. */
@@ -276,7 +207,6 @@ run_access(PyObject *object, const access_form *form, dlpy_call given)
 
     if (dlpy_take_arguments(&form->signature, given, values) < 0
         || take_place(object, &self, values[form->rank], values[form->offset],
-                      form->is_async < 0 ? NULL : values[form->is_async],
                       values[form->timeout])
                < 0
         || (form->op >= 0 && take_update(object, values[form->op], &self) < 0)) {
@@ -297,32 +227,30 @@ run_access(PyObject *object, const access_form *form, dlpy_call given)
 }
 
 DLPY_BUILTIN(put, "put", run_access, access_form, .signature.required = 2,
-             .signature.names = {"array", "rank", "offset", "async_op", "*timeout"},
+             .signature.names = {"array", "rank", "offset", "*timeout"},
              .kind = DL_ACCESS_PUT, .input = 0, .compared = -1, .output = -1, .rank = 1,
-             .op = -1, .offset = 2, .is_async = 3, .timeout = 4)
+             .op = -1, .offset = 2, .timeout = 3)
 
 DLPY_BUILTIN(get, "get", run_access, access_form, .signature.required = 2,
-             .signature.names = {"array", "rank", "offset", "async_op", "*timeout"},
+             .signature.names = {"array", "rank", "offset", "*timeout"},
              .kind = DL_ACCESS_GET, .input = -1, .compared = -1, .output = 0, .rank = 1,
-             .op = -1, .offset = 2, .is_async = 3, .timeout = 4)
+             .op = -1, .offset = 2, .timeout = 3)
 
 DLPY_BUILTIN(accumulate, "accumulate", run_access, access_form, .signature.required = 2,
-             .signature.names = {"array", "rank", "op", "offset", "async_op",
-                                 "*timeout"},
+             .signature.names = {"array", "rank", "op", "offset", "*timeout"},
              .kind = DL_ACCESS_UPDATE, .input = 0, .compared = -1, .output = -1,
-             .rank = 1, .op = 2, .offset = 3, .is_async = 4, .timeout = 5)
+             .rank = 1, .op = 2, .offset = 3, .timeout = 4)
 
 DLPY_BUILTIN(fetch, "_fetch", run_access, access_form, .signature.required = 6,
-             .signature.names = {"array", "result", "rank", "op", "offset", "timeout",
-                                 "async_op"},
+             .signature.names = {"array", "result", "rank", "op", "offset", "timeout"},
              .kind = DL_ACCESS_UPDATE, .input = 0, .compared = -1, .output = 1,
-             .rank = 2, .op = 3, .offset = 4, .is_async = 6, .timeout = 5)
+             .rank = 2, .op = 3, .offset = 4, .timeout = 5)
 
 DLPY_BUILTIN(swap, "_swap", run_access, access_form, .signature.required = 6,
              .signature.names = {"value", "compare", "result", "rank", "offset",
                                  "timeout"},
              .kind = DL_ACCESS_SWAP, .input = 0, .compared = 1, .output = 2, .rank = 3,
-             .op = -1, .offset = 4, .is_async = -1, .timeout = 5)
+             .op = -1, .offset = 4, .timeout = 5)
 
 static PyObject *
 lock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
