@@ -211,154 +211,67 @@ withdraw_message(dl_work *work, const dl_error *why, dl_message_end *end)
     dl_work_unref(work);
 }
 
-/* Withdraws the other messages of a call when the first one fails, on whichever thread
- * that is detected: the peer knows of the failure as well, and may have withdrawn its
- * side.  Made only for waits that take long. */
-typedef struct joint {
-    atomic_int references; /* the waiting thread's, and one for each notice */
-    pthread_mutex_t lock;
+/* The messages of one call, and what waiting for them has come to. */
+typedef struct batch {
+    dl_work **works; /* NULL for those that are not waited for any more */
     int count;
-    dl_work *works[]; /* guarded by lock: those that may be withdrawn, others NULL */
-} joint;
-
-typedef struct joint_notice {
-    dl_work_notice notice;
-    joint *joint;
-    dl_work *work; /* whose end the notice is called for */
-} joint_notice;
-
-static void
-drop_joint(joint *self)
-{
-    if (self != NULL && atomic_fetch_sub(&self->references, 1) == 1) {
-        pthread_mutex_destroy(&self->lock);
-        free(self);
-    }
-}
-
-/* Returns the next work to be withdrawn, with a reference, or NULL. */
-static dl_work *
-take_victim(joint *self)
-{
-    dl_work *victim = NULL;
-
-    pthread_mutex_lock(&self->lock);
-    for (int i = 0; i < self->count && victim == NULL; i++) {
-        victim = self->works[i];
-        self->works[i] = NULL;
-        if (victim != NULL) {
-            atomic_fetch_add(&victim->references, 1);
-        }
-    }
-    pthread_mutex_unlock(&self->lock);
-    return victim;
-}
-
-static void
-withdraw_others(dl_work_notice *notice)
-{
-    joint_notice *entry = (joint_notice *)(void *)notice;
-    dl_work *victim;
-
-    while (entry->work->status != DL_OK
-           && (victim = take_victim(entry->joint)) != NULL) {
-        if (!dl_work_is_done(victim)) {
-            (void)dl_work_result(entry->work);
-            victim->ops->withdraw(victim);
-        }
-        dl_work_unref(victim);
-    }
-    drop_joint(entry->joint);
-    free(entry);
-}
-
-/* Returns NULL if there is no memory: then each message is waited for by itself. */
-static joint *
-join_messages(dl_work *const *works, int count)
-{
-    joint *self = calloc(1, sizeof *self + (size_t)count * sizeof *self->works);
-
-    if (self == NULL) {
-        return NULL;
-    }
-    atomic_init(&self->references, 1);
-    pthread_mutex_init(&self->lock, NULL);
-    self->count = count;
-    for (int i = 0; i < count; i++) {
-        self->works[i] = works[i];
-    }
-    for (int i = 0; i < count; i++) {
-        joint_notice *entry = works[i] == NULL ? NULL : malloc(sizeof *entry);
-        if (entry != NULL) {
-            *entry = (joint_notice){{.call = withdraw_others}, self, works[i]};
-            atomic_fetch_add(&self->references, 1);
-            dl_work_notify(works[i], &entry->notice);
-        }
-    }
-    return self;
-}
-
-/* Keeps the work from being withdrawn from now on. */
-static void
-leave_joint(joint *self, int i)
-{
-    if (self != NULL) {
-        pthread_mutex_lock(&self->lock);
-        self->works[i] = NULL;
-        pthread_mutex_unlock(&self->lock);
-    }
-}
-
-/* A wait that takes longer than this joins the messages. */
-#define SHORT_WAIT (10 * DL_MILLISECOND)
-
-/* Waits for the message `i`, at most until another one has failed. */
-static dl_status
-wait_beside(dl_work *const *works, int count, int i, joint **together)
-{
-    if (*together == NULL && count > 1) {
-        dl_status status = dl_work_wait(works[i], dl_deadline_after(SHORT_WAIT));
-        if (status != DL_TIMEOUT) {
-            return status;
-        }
-        DL_TRY(dl_interrupt_check());
-        *together = join_messages(works, count);
-    }
-    /* A message that has ended by now has an end of its own, and not this timeout. */
-    return dl_work_wait(works[i], dl_deadline_after(-1));
-}
-
-/* What a wait for several messages has come to. */
-typedef struct outcome {
     dl_status status;
     dl_error error;
-    joint *together;
-} outcome;
+} batch;
+
+/* Returns the message that has failed, or NULL. */
+static const dl_work *
+find_failed(const batch *self)
+{
+    for (int i = 0; i < self->count; i++) {
+        const dl_work *work = self->works[i];
+        if (work != NULL && dl_work_is_done(work) && work->status != DL_OK) {
+            return work;
+        }
+    }
+    return NULL;
+}
+
+static bool
+has_failed(void *self)
+{
+    return find_failed(self) != NULL;
+}
+
+/* Waits for the message `i`, at most until another one has failed: its peer knows of that
+ * as well, and may have withdrawn its side. */
+static dl_status
+wait_beside(batch *self, int i)
+{
+    dl_interrupt_own before =
+        dl_interrupt_set_own((dl_interrupt_own){has_failed, self});
+    dl_status status = dl_work_wait(self->works[i], dl_deadline_after(-1));
+
+    (void)dl_interrupt_set_own(before);
+    const dl_work *failed = status == DL_INTERRUPTED ? find_failed(self) : NULL;
+    return failed == NULL ? status : dl_work_result(failed);
+}
 
 /* Waits for the message `i`, unless one has failed: then it is withdrawn. */
 static void
-await_one(dl_work **works, const dl_call *calls, int count, int i, outcome *all,
-          dl_message_end *ends)
+await_one(batch *self, const dl_call *calls, int i, dl_message_end *ends)
 {
-    dl_work *work = works[i];
+    dl_work *work = self->works[i];
 
     if (work == NULL) {
         ends[i].source = calls[i].peer;
         return;
     }
-    dl_status own =
-        all->status == DL_OK ? wait_beside(works, count, i, &all->together) : DL_OK;
-    bool is_done = dl_work_is_done(work);
-    if (all->status == DL_OK && own != DL_OK) {
-        all->status = own;
-        all->error = *dl_last_error();
+    dl_status own = self->status == DL_OK ? wait_beside(self, i) : DL_OK;
+    if (own != DL_OK) {
+        self->status = own;
+        self->error = *dl_last_error();
     }
-    works[i] = NULL;
-    leave_joint(all->together, i);
-    if (is_done || own == DL_INTERRUPTED) {
+    self->works[i] = NULL;
+    if (dl_work_is_done(work) || own == DL_INTERRUPTED) {
         (void)take_back(work, own, &ends[i]);
     } else {
-        withdraw_message(work, &all->error, &ends[i]);
+        withdraw_message(work, &self->error, &ends[i]);
     }
 }
 
@@ -370,19 +283,18 @@ static dl_status
 await_all(dl_work **works, const dl_call *calls, int count, dl_status status,
           dl_message_end *ends)
 {
-    outcome all = {.status = status, .error = *dl_last_error()};
+    batch all = {works, count, status, *dl_last_error()};
 
     for (int i = 0; i < count; i++) {
         if (calls[i].op != DL_SEND) {
-            await_one(works, calls, count, i, &all, ends);
+            await_one(&all, calls, i, ends);
         }
     }
     for (int i = 0; i < count; i++) {
         if (calls[i].op == DL_SEND) {
-            await_one(works, calls, count, i, &all, ends);
+            await_one(&all, calls, i, ends);
         }
     }
-    drop_joint(all.together);
     return all.status == DL_OK || all.status == DL_INTERRUPTED ? all.status
                                                                : dl_rethrow(&all.error);
 }

@@ -514,63 +514,6 @@ CHECK_CASE(an_exchange_ends_when_one_of_its_messages_has_failed)
     world_run(2, half_exchange);
 }
 
-/* Of which the next text of a wait that was too short is written late. */
-static _Thread_local dl_group *hurried;
-static atomic_bool was_too_short;
-
-typedef int (*vsnprintf_fn)(char *, size_t, const char *, va_list);
-
-/* In the text of a wait that has ended without its message, waits for a later one: by then
- * the first has come. */
-int
-vsnprintf(char *text, size_t size, const char *format, va_list arguments)
-{
-    vsnprintf_fn real;
-    dl_group *group = hurried;
-
-    *(void **)&real = dlsym(RTLD_NEXT, "vsnprintf");
-    int length = real(text, size, format, arguments);
-    if (group != NULL && strstr(text, "it has not finished") != NULL) {
-        int64_t later;
-        dl_call args = message(&later, 1, 1, 2);
-        hurried = NULL;
-        atomic_store(&was_too_short, true);
-        CHECK_OK(exchange_as(group, DL_RECV, &args, soon(), NULL));
-    }
-    return length;
-}
-
-/* The message comes as the first, short wait for it has just ended. */
-static void
-exchange_at_the_last_moment(int rank, int size, void *context)
-{
-    dl_group *group = join(context, rank, size);
-    int64_t out = 10 + rank, in = 0;
-    dl_call calls[] = {message(&out, 1, 1 - rank, 1), message(&in, 1, 1 - rank, 1)};
-    dl_message_end ends[2];
-    dl_deadline limit = soon();
-
-    calls[0].op = DL_SEND;
-    calls[1].op = DL_RECV;
-    hurried = rank == 0 ? group : NULL;
-    while (rank == 1 && !atomic_load(&was_too_short)) {
-        CHECK(!dl_deadline_passed(limit));
-        usleep(1000);
-    }
-    CHECK_OK(dl_group_exchange_all(group, calls, 2, soon(), ends));
-    CHECK_EQUAL(in, 11 - rank);
-    if (rank == 1) {
-        CHECK_OK(send_to(group, 0, 0, 2));
-    }
-    end_group(group);
-}
-
-CHECK_CASE(a_message_may_come_at_the_end_of_a_short_wait)
-{
-    world_run(2, exchange_at_the_last_moment);
-    CHECK(atomic_load(&was_too_short));
-}
-
 /* Messages of one part and of several, in both directions at once and there and back. */
 static void
 exchange_parts(int rank, int size, void *context)
