@@ -21,19 +21,6 @@ allocate_pinned(dl_pinned *self, const dl_cuda_table *cuda, size_t size)
     return status;
 }
 
-/* Rounds up to a power of two, or, above half of the limit, to a multiple of the
- * smallest size. */
-static size_t
-rounded_size(size_t size)
-{
-    size_t whole = SMALLEST;
-
-    while (whole < size && whole < DL_PINNED_LIMIT / 2) {
-        whole *= 2;
-    }
-    return whole >= size ? whole : (size + SMALLEST - 1) / SMALLEST * SMALLEST;
-}
-
 dl_status
 dl_pinned_reserve(const dl_cuda_table *cuda, int device, size_t size,
                   dl_pinned **pinned)
@@ -49,7 +36,9 @@ dl_pinned_reserve(const dl_cuda_table *cuda, int device, size_t size,
     }
     self->cuda = cuda;
     self->device = device;
-    self->size = rounded_size(size);
+    for (self->size = SMALLEST; self->size < size;) {
+        self->size *= 2;
+    }
     dl_status status = allocate_pinned(self, cuda, self->size);
     if (status != DL_OK) {
         free(self);

@@ -251,42 +251,6 @@ poll_all_locked(void)
     return has_changed;
 }
 
-static bool
-is_idle_locked(void)
-{
-    for (dl_list *node = dl_nccl_all.groups.next; node != &dl_nccl_all.groups;
-         node = node->next) {
-        const dl_nccl_watch *self = DL_LIST_ENTRY(node, dl_nccl_watch, node);
-        bool is_finished = self->is_torn && dl_list_is_empty(&self->works);
-        if (self->is_over
-            || (!is_finished
-                && (self->has_cause || self->is_leaving
-                    || !dl_list_is_empty(&self->works)
-                    || !dl_list_is_empty(&self->expected)
-                    || !dl_list_is_empty(&self->comms)))) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Waits for `pause` at most, or until it is woken if there is nothing to poll. */
-static void
-wait_locked(int64_t pause)
-{
-    bool is_idle = is_idle_locked();
-
-    dl_nccl_all.is_asleep = is_idle || pause > POLL_EVERY;
-    dl_nccl_all.is_woken = false;
-    if (is_idle) {
-        pthread_cond_wait(&dl_nccl_all.changed, &dl_nccl_all.lock);
-    } else {
-        (void)dl_condition_wait_until(&dl_nccl_all.changed, &dl_nccl_all.lock,
-                                      dl_now() + pause);
-    }
-    dl_nccl_all.is_asleep = false;
-}
-
 void *
 dl_nccl_watch_run(void *unused)
 {
@@ -304,7 +268,11 @@ dl_nccl_watch_run(void *unused)
         if (dl_list_is_empty(&dl_nccl_all.groups)) {
             break;
         }
-        wait_locked(pause);
+        dl_nccl_all.is_asleep = pause > POLL_EVERY;
+        dl_nccl_all.is_woken = false;
+        (void)dl_condition_wait_until(&dl_nccl_all.changed, &dl_nccl_all.lock,
+                                      dl_now() + pause);
+        dl_nccl_all.is_asleep = false;
         pause = dl_nccl_all.is_woken      ? POLL_EVERY
                 : pause * 2 < POLL_SELDOM ? pause * 2
                                           : POLL_SELDOM;
