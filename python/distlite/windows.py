@@ -230,7 +230,7 @@ class Window(_C._Window):
             6
         """
         result = np.empty((), self.dtype)
-        self._fetch(self._element(value), result, rank, op, offset, timeout, False)
+        self._fetch(self._element(value), result, rank, op, offset, timeout)
         return result[()]
 
     def compare_and_swap(

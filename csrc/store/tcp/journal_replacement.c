@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -22,9 +23,13 @@
 static char *
 new_path(const char *path)
 {
-    char *made = NULL;
+    size_t room = strlen(path) + sizeof ".new";
+    char *made = malloc(room);
 
-    return asprintf(&made, "%s.new", path) < 0 ? NULL : made;
+    if (made != NULL) {
+        snprintf(made, room, "%s.new", path);
+    }
+    return made;
 }
 
 void
