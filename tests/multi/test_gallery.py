@@ -43,7 +43,7 @@ def test_the_number_of_ranks_does_not_change_the_clusters():
     assert "20001 points" in alone and alone == several
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_any_number_of_ranks_learns_the_same(ranks: int):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     said = output_of("digits.py", ranks)
