@@ -147,8 +147,7 @@ class Process:
                 self.tell("evicted", id=member.id)
                 self.state, self.bulk = [], 0 * self.bulk
             except distlite.DistNetworkError:
-                if self.plan.store != "lost":
-                    raise
+                continue  # the store is away, or too busy for the call's timeout
 
     def connect(self) -> distlite.TCPStore:
         self.port = self.port_of()
