@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "stage_collectives.h"
 #include "stage_join.h"
 #include "stage_store.h"
@@ -43,10 +44,23 @@ static const struct {
               {"join-apart", sim_stage_join, true, false},
               {"store", sim_stage_store, false, false}};
 
+static bool
+keep_line(const char *line, size_t size)
+{
+    const char *text = strchr(line, ']') + 2; /* its head has the time */
+
+    sim.logged++;
+    sim_note("log: %.*s", (int)(line + size - 1 - text), text);
+    return true;
+}
+
 static void
 run_stage(const char *stage, uint64_t seed, uint64_t kept, bool has_trace)
 {
     sim_world_init(seed, has_trace);
+    setenv("DISTLITE_STORE_UNIX", "0", 1);
+    setenv("DISTLITE_TLS", "off", 1);
+    dl_log_install(keep_line);
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
         if (strcmp(stages[i].name, stage) == 0) {
             sim.is_apart = stages[i].is_apart;

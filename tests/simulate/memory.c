@@ -70,6 +70,13 @@ sim_allocation_fails(void)
            && process->allocations <= process->fail_allocation_at[1];
 }
 
+void
+sim_fail_from(uint64_t failing[2], uint64_t count, uint64_t number)
+{
+    failing[0] = count + number;
+    failing[1] = failing[0] + number % 7;
+}
+
 static void *
 own(head *made)
 {

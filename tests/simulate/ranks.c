@@ -45,13 +45,6 @@ sim_ranks_place(int size, int *hosts)
     }
 }
 
-static void
-fail_from(uint64_t failing[2], uint64_t count, uint64_t number)
-{
-    failing[0] = count + number;
-    failing[1] = failing[0] + number % 7;
-}
-
 void
 sim_rank_fault_begin(const sim_rank_fault *fault, sim_process *process)
 {
@@ -69,12 +62,12 @@ sim_rank_fault_begin(const sim_rank_fault *fault, sim_process *process)
         sim_host_kill(process->host);
         break;
     case SIM_RANK_NO_MEMORY:
-        fail_from(process->fail_allocation_at, process->allocations,
-                  fault->number % 200);
+        sim_fail_from(process->fail_allocation_at, process->allocations,
+                      fault->number % 200);
         break;
     case SIM_RANK_NO_DESCRIPTORS:
-        fail_from(process->fail_descriptor_at, process->descriptors,
-                  fault->number % 20);
+        sim_fail_from(process->fail_descriptor_at, process->descriptors,
+                      fault->number % 20);
         break;
     default:
         break;

@@ -436,7 +436,9 @@ run_timer(void)
     timer due = timers[first];
     memmove(&timers[first], &timers[first + 1],
             (size_t)(--timer_count - first) * sizeof *timers);
-    due.run(due.context);
+    if (due.run != NULL) {
+        due.run(due.context);
+    }
     return true;
 }
 

@@ -570,21 +570,6 @@ is_calm(void)
 }
 
 static void
-look_again(void *context)
-{
-    (void)context;
-}
-
-static bool
-keep_line(const char *line, size_t size)
-{
-    const char *text = strchr(line, ']') + 2; /* its head has the time */
-
-    sim_note("log: %.*s", (int)(line + size - 1 - text), text);
-    return true;
-}
-
-static void
 run_ranks(void)
 {
     for (int rank = 0; rank < run.size; rank++) {
@@ -601,7 +586,7 @@ run_ranks(void)
             sim_at(one->at, inject, one);
         }
     }
-    sim_at(run.calm_at + SETTLE + 1, look_again, NULL);
+    sim_at(run.calm_at + SETTLE + 1, NULL, NULL);
     sim_run(is_calm, RUN_LIMIT);
 }
 
@@ -610,11 +595,8 @@ sim_stage_collectives(uint64_t kept)
 {
     sim_random random = sim_random_of(sim.seed, 6);
 
-    setenv("DISTLITE_STORE_UNIX", "0", 1);
-    setenv("DISTLITE_TLS", "off", 1);
     setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
     sim.has_buffers = true;
-    dl_log_install(keep_line);
     sim.print_faults = print_faults;
     draw_run(&random, kept);
     if (sim.has_trace) {

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "stage_join.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "pg/cpu/roster.h"
 #include "ranks.h"
 #include "store/prefix_store.h"
@@ -372,15 +370,6 @@ draw_run(sim_random *random, uint64_t kept)
 /* The run. */
 
 static bool
-keep_line(const char *line, size_t size)
-{
-    const char *text = strchr(line, ']') + 2; /* its head has the time */
-
-    sim_note("log: %.*s", (int)(line + size - 1 - text), text);
-    return true;
-}
-
-static bool
 is_calm(void)
 {
     return sim.now > run.calm_at + SETTLE && are_over();
@@ -423,12 +412,6 @@ check_members(bool is_last)
 }
 
 static void
-look_again(void *context)
-{
-    (void)context;
-}
-
-static void
 run_first(void)
 {
     for (int rank = 0; rank < run.size; rank++) {
@@ -444,7 +427,7 @@ run_first(void)
             sim_at(one->at, inject, one);
         }
     }
-    sim_at(run.calm_at + SETTLE + 1, look_again, NULL);
+    sim_at(run.calm_at + SETTLE + 1, NULL, NULL);
     sim_run(is_calm, RUN_LIMIT);
     check_members(false);
 }
@@ -465,10 +448,7 @@ sim_stage_join(uint64_t kept)
 {
     sim_random random = sim_random_of(sim.seed, 5);
 
-    setenv("DISTLITE_STORE_UNIX", "0", 1);
-    setenv("DISTLITE_TLS", "off", 1);
     sim.has_buffers = true;
-    dl_log_install(keep_line);
     sim.print_faults = print_faults;
     draw_run(&random, kept);
     if (sim.has_trace) {

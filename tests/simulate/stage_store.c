@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "stage_store.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/log.h"
 #include "history.h"
 #include "net/listen.h"
 #include "store/tcp/journal.h"
@@ -34,7 +30,6 @@
 #define INTERVAL_LOSS (DL_SECOND + 100 * DL_MILLISECOND)
 
 sim_store_run sim_store;
-int sim_store_logged;
 
 static struct {
     sim_process *process;
@@ -218,13 +213,6 @@ end_fault(void *context)
 }
 
 static void
-fail_from(uint64_t failing[2], uint64_t count, const sim_fault *fault)
-{
-    failing[0] = count + fault->number;
-    failing[1] = failing[0] + fault->number % 7;
-}
-
-static void
 inject_into_server(const sim_fault *fault)
 {
     sim_process *process = server.process;
@@ -235,12 +223,12 @@ inject_into_server(const sim_fault *fault)
         break;
     case SIM_NO_MEMORY_SERVER:
         server.may_fail = true;
-        fail_from(process->fail_allocation_at, process->allocations, fault);
+        sim_fail_from(process->fail_allocation_at, process->allocations, fault->number);
         sim_at(sim.now + fault->span, end_fault, process);
         break;
     case SIM_NO_DESCRIPTORS:
         server.may_fail = true;
-        fail_from(process->fail_descriptor_at, process->descriptors, fault);
+        sim_fail_from(process->fail_descriptor_at, process->descriptors, fault->number);
         sim_at(sim.now + fault->span, end_fault, process);
         break;
     case SIM_KILL_SERVER:
@@ -294,8 +282,8 @@ inject(void *context)
         }
         break;
     case SIM_NO_MEMORY_CLIENT:
-        fail_from(client->process->fail_allocation_at, client->process->allocations,
-                  fault);
+        sim_fail_from(client->process->fail_allocation_at, client->process->allocations,
+                      fault->number);
         sim_at(sim.now + fault->span, end_fault, client->process);
         break;
     case SIM_JUMP:
@@ -336,16 +324,6 @@ has_server_stopped(void)
     return server.has_stopped;
 }
 
-static bool
-keep_line(const char *line, size_t size)
-{
-    const char *text = strchr(line, ']') + 2; /* its head has the time */
-
-    sim_store_logged++;
-    sim_note("log: %.*s", (int)(line + size - 1 - text), text);
-    return true;
-}
-
 static void
 print_faults(void)
 {
@@ -379,9 +357,6 @@ sim_stage_store(uint64_t kept)
 {
     sim_random random = sim_random_of(sim.seed, 5);
 
-    setenv("DISTLITE_STORE_UNIX", "0", 1);
-    setenv("DISTLITE_TLS", "off", 1);
-    dl_log_install(keep_line);
     sim.print_faults = print_faults;
     draw_run(&random, kept);
     sim_note("journal %d, sync %d, %d clients with %d threads of %d operations",

@@ -44,7 +44,6 @@ typedef struct sim_store_run {
 } sim_store_run;
 
 extern sim_store_run sim_store;
-extern int sim_store_logged; /* lines of the log */
 
 /* Returns whether all faults are over, and the server serves again. */
 bool sim_store_is_calm(int64_t at);

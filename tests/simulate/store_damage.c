@@ -138,7 +138,7 @@ check_start(const journal *whole, size_t first, int logged)
         sim_fail("a server starts with %zu bytes of a journal that is damaged at %zu",
                  left.size, first);
     }
-    if (sim_store_logged == logged) {
+    if (sim.logged == logged) {
         sim_fail("a server starts with a damaged journal, and says nothing");
     }
     if (!is_last && sim_disk_look(0, KEPT, &kept) != whole->size) {
@@ -165,7 +165,7 @@ static void
 damage_once(sim_random *random, const journal *whole)
 {
     int64_t first = damage(random, whole);
-    int logged = sim_store_logged;
+    int logged = sim.logged;
 
     sim_disk_put(0, KEPT, NULL, 0); /* of a crash */
     if (!start()) {

@@ -65,6 +65,7 @@ typedef struct sim_world {
     int64_t wall_offset;
     uint64_t hash; /* of all calls so far, with what they returned */
     uint64_t steps;
+    int logged; /* lines of the log */
     bool has_trace;
     uint64_t yield_in;   /* a call hands over once in so many times */
     sim_random schedule; /* which coroutine runs next */
@@ -113,7 +114,7 @@ bool sim_wait_for(const char *what, bool (*is_ready)(void *), void *variable,
 /* Hands over to another coroutine, if there is one that can run. */
 void sim_yield(void);
 
-/* Calls `run` from the scheduler at that time. */
+/* Calls `run`, unless it is NULL, from the scheduler at that time. */
 void sim_at(int64_t at, void (*run)(void *), void *context);
 
 /* Runs until nothing is left to do but what `is_over` says; fails if everything waits
@@ -153,6 +154,9 @@ bool sim_descriptor_take(void);
 /* memory.c */
 void *sim_allocate(size_t size); /* zeroed, outside every process; never fails */
 void sim_release(void *memory);
+/* Sets which allocations or descriptors fail: the one with the number, counted from
+ * `count`, and up to six after it. */
+void sim_fail_from(uint64_t failing[2], uint64_t count, uint64_t number);
 /* Counts an allocation of the current process; true: a fault says that it fails. */
 bool sim_allocation_fails(void);
 /* Moves the first `used` bytes of such memory, which may be NULL, to a larger one. */
