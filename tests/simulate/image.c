@@ -28,7 +28,7 @@ static sim_process *loaded;
  * protected against writing until they are written for the first time; a piece of such a
  * page is compared with what it was until it has changed. */
 #define PIECE 512
-#define PIECES 1024
+#define PIECES 8192
 
 typedef struct piece {
     char *variables;
