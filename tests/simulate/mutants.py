@@ -29,6 +29,7 @@ class Mutant:
     old: str
     new: str
     stage: str = "store"
+    seed: int = 0  # the first that found it, when all were hunted last
 
 
 MUTANTS = {
@@ -36,283 +37,334 @@ MUTANTS = {
         "store/tcp/answer.c",
         "if (sequence == slot->sequence && dl_replies_has_reply(slot)) {",
         "if (sequence + 1 == 0 && dl_replies_has_reply(slot)) {",
+        seed=66,
     ),
     "the reply to a wait is not sent": Mutant(
         "store/tcp/answer.c",
         "    dl_hub_mark(session->hub, &session->client);\n"
         "}\n\nvoid\ndl_answer_end_waits",
         "}\n\nvoid\ndl_answer_end_waits",
+        seed=4,
     ),
     "slots are not in the journal": Mutant(
         "store/tcp/answer.c",
         "    (void)dl_replies_record(&session->hub->replies, slot);\n"
         "    return status;",
         "    return status;",
+        seed=171,
     ),
     "the disk is not waited for": Mutant(
         "store/tcp/journal_sync.c",
         "if (fdatasync(fd) != 0) {",
         "if (fd < 0) {",
+        seed=18,
     ),
     "a reply does not wait for the sync": Mutant(
         "store/tcp/journal.c",
         "return journal->sync == DL_JOURNAL_ALWAYS ? sync_file(journal) : DL_OK;",
         "return DL_OK;",
+        seed=19,
     ),
     "the interval never ends": Mutant(
         "store/tcp/journal.c",
         "? journal->unsynced_since + SYNC_INTERVAL",
         "? INT64_MAX",
+        seed=186,
     ),
     "the file's name is not synced": Mutant(
         "store/tcp/journal_sync.c",
         "if (named != NULL) {",
         "if (fd < 0) {",
+        seed=18,
     ),
     "a server that is restarted has a new identity": Mutant(
         "store/tcp/journal_recovery.c",
         "    memcpy(state->identity, contents.identity, DL_JOURNAL_IDENTITY_SIZE);\n",
         "",
+        seed=12,
     ),
     "a change that was sent is taken for one that was not": Mutant(
         "store/tcp/connection.c",
         "connection->may_be_done = true;",
         "connection->may_be_done = false;",
+        seed=66,
     ),
     "a short write is taken for a whole one": Mutant(
         "net/socket.c",
         "        parts[done].iov_len -= size;\n    }\n    return done;",
         "        done++;\n    }\n    return done;",
+        seed=0,
     ),
     "a lost connection leaves its descriptor": Mutant(
         "store/tcp/connection.c",
         "        dl_socket_close(connection->fd);\n    }\n    dl_buffer_fini",
         "    }\n    dl_buffer_fini",
+        seed=0,
     ),
     "a connection leaves its buffer": Mutant(
         "store/tcp/connection.c",
         "    dl_buffer_fini(&connection->out);\n    free(connection);",
         "    free(connection);",
+        seed=0,
     ),
     "a torn end is not cut off": Mutant(
         "store/tcp/journal_recovery.c",
         "        *size = contents.size;\n",
         "",
+        seed=589,
     ),
     "what a killed server wrote is not synced": Mutant(
         "store/tcp/journal_recovery.c",
         "int error = dl_journal_sync_now(*fd, path);",
         "int error = contents.size > 0 ? 0 : dl_journal_sync_now(*fd, path);",
+        seed=6552,
     ),
     "a repeated change has a new slot": Mutant(
         "store/tcp/exchange.c",
         "    return call->may_be_done\n               ? reopen",
         "    return call->may_be_done && call->is_legacy\n               ? reopen",
+        seed=66,
     ),
     "a key that comes wakes nobody": Mutant(
         "store/table_waiters.c",
         "        if (is_met(waiter_of(node)->kind, presence)) {",
         "        if (presence.has_items && is_met(waiter_of(node)->kind, presence)) {",
+        seed=4,
     ),
     "a barrier ends one rank early": Mutant(
         "store/table_waiters.c",
         "->world_size <= arrived) {",
         "->world_size <= arrived + 1) {",
+        seed=1,
     ),
     "who repeats a barrier is counted again": Mutant(
         "store/tcp/answer.c",
         "return wait_barrier(session, request, true);",
         "return wait_barrier(session, request, false);",
+        seed=66,
     ),
     "the last item of a queue is the first": Mutant(
         "store/table.c",
         "} else if (is_first) {",
         "} else if (is_first || item != NULL) {",
+        seed=0,
     ),
     "a pop is not in the journal": Mutant(
         "store/table.c",
         "    record(table, (dl_change){\n                      .kind = DL_CHANGE_POP,",
         "    (void)((dl_change){\n                      .kind = DL_CHANGE_POP,",
+        seed=18,
     ),
     "a deleted key comes back": Mutant(
         "store/table.c",
         "    record(table, (dl_change){.kind = DL_CHANGE_DELETE, .key = key});\n",
         "",
+        seed=87,
     ),
     "a slot from before a crash is refused": Mutant(
         "store/tcp/replies.c",
         "    if (slot != NULL && slot->session == NULL && named->sequence - 1 > ",
         "    if (slot != NULL && slot->session != NULL && named->sequence - 1 > ",
+        seed=18,
     ),
     "a wait that is woken is not answered": Mutant(
         "store/tcp/answer.c",
         "end_barrier(session) == DL_OK)) {\n        reply_ready(session);",
         "end_barrier(session) == DL_OK)) {",
+        seed=0,
     ),
     "a frame that ends behind the file is read": Mutant(
         "store/journal_format.c",
         "    if (size > left - DL_JOURNAL_FRAME_HEAD) {",
         "    if (size > left) {",
+        seed=5023,
     ),
     "a new journal has no slots": Mutant(
         "store/tcp/journal_replacement.c",
         "dl_replies_put(&copy->frame, DL_MAP_ENTRY(node, dl_reply_slot, node));",
         "",
+        seed=412,
     ),
     "the name of a new journal is not synced": Mutant(
         "store/tcp/journal.c",
         "    journal->new_name = journal->path;\n    note_unsynced(journal);",
         "    note_unsynced(journal);",
+        seed=393,
     ),
     "the checksum of a frame is not compared": Mutant(
         "store/journal_format.c",
         "return dl_crc32c(checksum, *records) == get_u32(head + 8) ? FRAME_VALID",
         "return dl_crc32c(checksum, *records) != 0 ? FRAME_VALID",
         "damage",
+        seed=0,
     ),
     "of a damaged journal no copy is kept": Mutant(
         "store/tcp/journal_recovery.c",
         "    if (contents->has_hole) {",
         "    if (contents->has_hole && size == 0) {",
         "damage",
+        seed=0,
     ),
     "a rank leaves out one of its children": Mutant(
         "pg/cpu/gather.c",
         "child <= 2 * (int64_t)rank + 2;",
         "child < 2 * (int64_t)rank + 2;",
         "join",
+        seed=0,
     ),
     "a leader greets the wrong side": Mutant(
         "pg/cpu/roster.c",
         "leader_at(layout, -distance),\n                                 &self",
         "leader_at(layout, distance),\n                                 &self",
         "join",
+        seed=0,
     ),
     "a listener is left": Mutant(
         "pg/cpu/endpoint.c",
         "    dl_endpoint_close_calls(endpoint);\n    dl_tls_unref",
         "    dl_tls_unref",
         "join",
+        seed=0,
     ),
     "probes leave their memory": Mutant(
         "pg/cpu/health/probes.c",
         "    free(probes->looked);\n    free(probes->is_broken);\n    pthread_mutex",
         "    free(probes->is_broken);\n    pthread_mutex",
         "join",
+        seed=0,
     ),
     "the thread that watches calls does not end": Mutant(
         "pg/cpu/health/process_table.c",
         "        idle = drop_watch_locked();\n    }\n    source->is_watched",
         "        idle = NULL;\n    }\n    source->is_watched",
         "join",
+        seed=0,
     ),
     "the wait for records has no end": Mutant(
         "pg/cpu/join_fault.c",
         "if (status != DL_TIMEOUT || dl_deadline_passed(deadline)) {",
         "if (status != DL_TIMEOUT) {",
         "join",
+        seed=3,
     ),
     "leaders do not compare their records": Mutant(
         "pg/cpu/roster.c",
         "        DL_TRY(dl_endpoint_compare(endpoint, &self->theirs[round++]));",
         "        round++;",
         "join",
+        seed=492,
     ),
     "who lost a rank does not read whom that waited for": Mutant(
         "pg/cpu/join_fault.c",
         "    dl_bytes late = late_key(rank, key);",
         "    dl_bytes late = late_key(-1, key);",
         "join",
+        seed=1877,
     ),
-    "records of lower ranks are not taken": Mutant(
+    "a leader does not share its table with the next rank": Mutant(
         "pg/cpu/endpoint_gather.c",
-        "if (rank != (uint32_t)endpoint->rank) {",
-        "if (rank > (uint32_t)endpoint->rank) {",
+        "    for (int rank = own + 1; rank < endpoint->size; rank++) {",
+        "    for (int rank = own + 2; rank < endpoint->size; rank++) {",
         "join",
+        seed=0,
     ),
     "a leader's refusal does not name it": Mutant(
         "pg/cpu/shm/join.c",
         "    if (is_own(cause.status)) {",
         "    if (is_own(cause.status) && cause.status == DL_INTERRUPTED) {",
         "join",
+        seed=94,
     ),
     "a table stays mapped": Mutant(
         "pg/cpu/contacts.c",
         "    dl_segment_fini(&contacts->shared);\n    *contacts",
         "    *contacts",
         "join",
+        seed=0,
     ),
     "a member leaves the table's descriptor": Mutant(
         "pg/cpu/endpoint_gather.c",
         "            dl_socket_close(file);\n            return status;",
         "            return status;",
         "join",
+        seed=0,
     ),
     "a rank that was not reached is not listed": Mutant(
         "pg/cpu/reach.c",
         "            self->ranks[(*count)++] = rank;",
         "            self->ranks[*count] = rank;",
         "join",
+        seed=244,
     ),
     "an operation does not wait for why the one before it has timed out": Mutant(
         "pg/lane.c",
         "#define LAST_WORDS (600 * DL_MILLISECOND)",
         "#define LAST_WORDS 0",
         "collectives",
+        seed=4394,
     ),
     "a fence does not wait for what was written to other hosts": Mutant(
         "pg/cpu/window/window_client.c",
         "if (has_lock != NULL || client->is_dirty) {",
         "if (has_lock != NULL) {",
         "collectives",
+        seed=25,
     ),
     "two ranks have the lock of a window": Mutant(
         "pg/cpu/window/window_lock.c",
         "return left->mode == DL_QUEUE_EXCLUSIVE || right->mode == DL_QUEUE_EXCLUSIVE;",
         "return left->mode == right->mode && right->mode == DL_QUEUE_SHARED;",
         "collectives",
+        seed=24,
     ),
     "a rank deletes its last call before all have read it": Mutant(
         "pg/agree/agreement.c",
         "dl_roll_call_delete(&self->roll, op->sequence - 2);",
         "dl_roll_call_delete(&self->roll, op->sequence - 1);",
         "collectives",
+        seed=15,
     ),
     "two groups share an area": Mutant(
         "pg/cpu/shm/arena.c",
         "vacant->offset = atomic_fetch_add(&directory->end, arena->area);",
         "vacant->offset = atomic_load(&directory->end) - arena->area;",
         "collectives",
+        seed=46,
     ),
     "who has left is lost before the call has come": Mutant(
         "pg/cpu/tcp/link.c",
         "#define CALL_PATIENCE (500 * DL_MILLISECOND)",
         "#define CALL_PATIENCE 0",
         "collectives",
+        seed=980,
     ),
     "a round of collecting leaves out a block": Mutant(
         "pg/cpu/hosts/ring.c",
         "    return left < distance ? left : distance;",
         "    return left < distance ? left : distance - (distance > 1);",
         "collectives",
+        seed=13,
     ),
     "a failure is not passed on to other hosts": Mutant(
         "pg/cpu/health/notices.c",
         "        send_notice(notices, head, message, deadline);\n    }\n}",
         "        (void)deadline;\n    }\n}",
         "collectives",
+        seed=2439,
     ),
     "a rank that leaves does not wait for what it has sent": Mutant(
         "pg/cpu/tcp/traffic.c",
         "if (route->heard < route->told) {",
         "if (route->heard > route->told) {",
         "collectives",
+        seed=187,
     ),
     "a notice behind what was expected ends the operation": Mutant(
         "pg/cpu/tcp/route.c",
         "if (self->in_left == 0 && !is_idle(self)) {",
         "if (self->in_left == 0) {",
         "collectives",
+        seed=13,
     ),
 }
 
@@ -337,12 +389,15 @@ def build(builder: Builder, name: str) -> Path:
     return simulator(builder, changed=source)
 
 
-def hunt(program: Path, stage: str, seeds: int) -> str | None:
-    """Returns the first seed that fails."""
-    done = subprocess.run(
-        [program, "--hunt", stage, "0", str(seeds)], capture_output=True, text=True
-    )
-    return done.stdout.split()[0] if done.returncode == 1 else None
+def hunt(program: Path, mutant: Mutant, seeds: int) -> str | None:
+    """Returns the seed that found the mutant last, if it still does, or the first one
+    that fails."""
+    for first, last in ((mutant.seed, mutant.seed + 1), (0, seeds)):
+        command = [program, "--hunt", mutant.stage, str(first), str(last)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode == 1:
+            return done.stdout.split()[0]
+    return None
 
 
 def main() -> None:
@@ -353,7 +408,8 @@ def main() -> None:
     builder = Builder()
     missed = 0
     for name in arguments.names or MUTANTS:
-        seed = hunt(build(builder, name), MUTANTS[name].stage, arguments.seeds)
+        program = build(builder, name)
+        seed = hunt(program, MUTANTS[name], arguments.seeds)
         missed += seed is None
         print(f"{name}: {'not found' if seed is None else f'seed {seed}'}", flush=True)
     sys.exit(missed > 0)
