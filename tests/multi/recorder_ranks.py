@@ -411,8 +411,6 @@ def _reach(kind: str, win: Any) -> None:
     array = np.zeros(1)
     if kind == "get":
         win.get(array, 2)
-    elif kind == "work":
-        win.get(array, 2, async_op=True).wait()
     elif kind == "swap":
         win.compare_and_swap(1, 0, 2)
     elif kind == "lock":

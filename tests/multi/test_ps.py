@@ -235,7 +235,6 @@ def test_a_wait_for_a_file_is_shown_with_its_line(tmp_path, kind, text):
     ("kind", "text"),
     [
         ("get", "Window.get(2)"),
-        ("work", "Window.get(2)"),
         ("swap", "Window.compare_and_swap(2)"),
         ("lock", "Window.lock(2)"),
         ("flush", "Window.flush(2)"),
