@@ -405,7 +405,9 @@ dl_check_all_gather(const dl_group *group, const dl_call *call,
     side inputs = {&call->tensor, 1, "input"};
     side outputs = {call->outputs, dl_group_size(group), "output"};
 
-    DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
+    /* The library's own blocks of objects are alike and apart. */
+    DL_TRY(call->has_objects ? check_side(group, &inputs, true, fingerprint)
+                             : check_sides(group, &inputs, &outputs, fingerprint));
     dl_tensor whole = whole_of_blocks(&outputs, DL_ALL_GATHER_V,
                                       DL_ALL_GATHER_COALESCED, fingerprint);
     dl_check_describe(&whole, fingerprint);
@@ -426,7 +428,7 @@ dl_check_rooted(const dl_group *group, const dl_call *call, dl_fingerprint *fing
         fingerprint->op = is_gather ? DL_GATHER_V : DL_SCATTER_V;
     }
     DL_TRY(check_root(group, call->root, fingerprint));
-    if (dl_group_rank(group) == call->root) {
+    if (dl_group_rank(group) == call->root && !call->has_objects) {
         DL_TRY(check_sides(group, is_gather ? &own : &list, is_gather ? &list : &own,
                            fingerprint));
         DL_TRY(call->is_uneven ? DL_OK : check_even(&list, fingerprint));
