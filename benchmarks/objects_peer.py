@@ -21,7 +21,7 @@ SMALL = {"step": 17, "loss": 0.25, "name": "run", "sizes": [1, 2, 3]}
 # Calls that are not measured: memory that is kept from one call to the next, results
 # included, exists after the second one.
 WARM_UP = 3
-OPS = ["broadcast", "all_gather", "gather", "scatter"]
+OPS = ["broadcast", "all_gather", "gather", "scatter", "messages"]
 
 
 def make(item: str) -> Any:
@@ -34,12 +34,28 @@ def make(item: str) -> Any:
     return np.ones(int(size) // 4, np.float32)
 
 
+def bind_messages(send: Callable, recv: Callable, rank: int) -> Callable:
+    """A message of rank 0 to rank 1, and one back."""
+    steps = {0: [send, recv], 1: [recv, send]}.get(rank, [])
+
+    def call() -> None:
+        for step in steps:
+            step()
+
+    return call
+
+
 def bind_dist(library: str, op: str, item: Any, rank: int, size: int) -> Callable:
     """One call; distlite-safe is distlite in safe mode."""
     module = importlib.import_module(MODULES[library.removesuffix("-safe")])
     more = {"safe": True} if library.endswith("-safe") else {}
     is_root = rank == 0
     slots = [None] * size
+    if op == "messages":
+        send = partial(module.send_object_list, [item], 1 - rank, **more)
+        return bind_messages(
+            send, partial(module.recv_object_list, [None], 1 - rank, **more), rank
+        )
     name, *arguments = {
         "broadcast": ("broadcast_object_list", [item] if is_root else [None], 0),
         "all_gather": ("all_gather_object", slots, item),
@@ -57,6 +73,9 @@ def bind_dist(library: str, op: str, item: Any, rank: int, size: int) -> Callabl
 def bind_mpi(op: str, item: Any, rank: int, size: int) -> Callable:
     """One call."""
     world = importlib.import_module("mpi4py.MPI").COMM_WORLD
+    if op == "messages":
+        send = partial(world.send, item, 1 - rank)
+        return bind_messages(send, partial(world.recv, None, 1 - rank), rank)
     name, argument = {
         "broadcast": ("bcast", item if rank == 0 else None),
         "all_gather": ("allgather", item),

@@ -172,8 +172,9 @@ may_have_come(const dl_p2p *engine, int peer)
 }
 
 /* How often an awaited receive polls the ring, while nothing of the rank has arrived:
- * about as long as a message takes between two cores. */
-#define RING_POLLS 500
+ * about as long as a message takes between two cores, and as the peer takes to pickle
+ * and load small objects. */
+#define RING_POLLS 5000
 
 /* Polls for an awaited receive, without the lock. */
 static void
