@@ -141,9 +141,7 @@ replace_if_grown(dl_journal *journal)
     if (journal->size <= journal->replaced_at || journal->syncing.is_begun) {
         return;
     }
-    int error =
-        dl_journal_replace(journal->path, &journal->state,
-                           journal->sync != DL_JOURNAL_NEVER, &fd, &journal->size);
+    int error = dl_journal_replace(journal->path, &journal->state, &fd, &journal->size);
     if (error != 0) {
         dl_log_limited(&journal->log, DL_LOG_WARNING,
                        "store server: the journal %s is not replaced by a shorter one: "

@@ -136,8 +136,8 @@ copy_contents(int fd, const dl_journal_state *state, uint64_t *size)
 }
 
 int
-dl_journal_replace(const char *path, const dl_journal_state *state, bool is_synced,
-                   int *fd, uint64_t *size)
+dl_journal_replace(const char *path, const dl_journal_state *state, int *fd,
+                   uint64_t *size)
 {
     char *name = new_path(path);
 
@@ -151,7 +151,7 @@ dl_journal_replace(const char *path, const dl_journal_state *state, bool is_sync
     if (error == 0) {
         error = copy_contents(made, state, &written);
     }
-    if (error == 0 && is_synced) {
+    if (error == 0) {
         error = dl_journal_sync_now(made, NULL);
     }
     if (error == 0 && rename(name, path) != 0) {
