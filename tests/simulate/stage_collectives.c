@@ -259,10 +259,10 @@ run_split(member *self, sim_act *act)
 
 /* A rank that has failed closes its window before its group. */
 static dl_status
-run_window(member *self, const sim_act *act)
+run_window(member *self, sim_act *act)
 {
     dl_window *window = NULL;
-    dl_status status = sim_window_run(self->group, act->step, act->deadline, &window);
+    dl_status status = sim_window_run(self->group, act->step, &act->deadline, &window);
     dl_error error = *dl_last_error();
 
     self->has_left_window = status != DL_OK;

@@ -75,8 +75,8 @@ void sim_act_check(const sim_act *act);
 uint64_t sim_act_hash(const sim_act *act);
 
 /* window_step.c: runs a step with a window, which the caller frees, also after a failure,
- * and checks what is in it. */
-dl_status sim_window_run(dl_group *group, const sim_step *step, dl_deadline deadline,
+ * and checks what is in it.  `deadline` becomes that of the last call. */
+dl_status sim_window_run(dl_group *group, const sim_step *step, dl_deadline *deadline,
                          dl_window **window);
 
 #endif

@@ -25,8 +25,17 @@ tensor_of(int64_t *elements, size_t count)
     };
 }
 
+/* Each call has the whole limit: otherwise a rank that was late to the first would use up
+ * the time of the last one, which may wait for another rank. */
+static dl_deadline
+renew(dl_deadline *deadline)
+{
+    deadline->at = sim.now + deadline->limit;
+    return *deadline;
+}
+
 static dl_status
-write_blocks(dl_window *window, const sim_step *step, dl_deadline deadline)
+write_blocks(dl_window *window, const sim_step *step, dl_deadline *deadline)
 {
     int rank = dl_group_rank(dl_window_group(window));
     int64_t *block = sim_allocate((step->count + 1) * sizeof *block);
@@ -43,27 +52,27 @@ write_blocks(dl_window *window, const sim_step *step, dl_deadline deadline)
         for (size_t i = 0; i < step->count; i++) {
             block[i] = sim_step_value(step, rank, to, i);
         }
-        status = dl_window_put(window, &put, deadline);
+        status = dl_window_put(window, &put, renew(deadline));
     }
     sim_release(block);
     return status;
 }
 
 static dl_status
-count(dl_window *window, int root, dl_deadline deadline)
+count(dl_window *window, int root, dl_deadline *deadline)
 {
     int64_t number = 1;
     dl_tensor array = tensor_of(&number, 1);
     dl_window_access access = {.rank = root, .offset = COUNTED, .input = &array};
 
-    DL_TRY(dl_window_update(window, &access, deadline));
-    DL_TRY(dl_window_lock(window, root, false, deadline));
+    DL_TRY(dl_window_update(window, &access, renew(deadline)));
+    DL_TRY(dl_window_lock(window, root, false, renew(deadline)));
     access = (dl_window_access){.rank = root, .offset = LOCKED, .output = &array};
-    DL_TRY(dl_window_get(window, &access, deadline));
+    DL_TRY(dl_window_get(window, &access, renew(deadline)));
     number++;
     access = (dl_window_access){.rank = root, .offset = LOCKED, .input = &array};
-    DL_TRY(dl_window_put(window, &access, deadline));
-    return dl_window_unlock(window, root, deadline);
+    DL_TRY(dl_window_put(window, &access, renew(deadline)));
+    return dl_window_unlock(window, root, renew(deadline));
 }
 
 static void
@@ -95,22 +104,22 @@ check_memory(const dl_window *window, const sim_step *step)
 }
 
 static dl_status
-use_window(dl_window *window, const sim_step *step, dl_deadline deadline)
+use_window(dl_window *window, const sim_step *step, dl_deadline *deadline)
 {
     DL_TRY(write_blocks(window, step, deadline));
     DL_TRY(count(window, step->root, deadline));
-    DL_TRY(dl_window_fence(window, deadline));
+    DL_TRY(dl_window_fence(window, renew(deadline)));
     check_memory(window, step);
-    return dl_window_close(window, deadline);
+    return dl_window_close(window, renew(deadline));
 }
 
 dl_status
-sim_window_run(dl_group *group, const sim_step *step, dl_deadline deadline,
+sim_window_run(dl_group *group, const sim_step *step, dl_deadline *deadline,
                dl_window **window)
 {
     const dl_tensor model = tensor_of(NULL, 0);
     uint64_t size = HEAD + (uint64_t)dl_group_size(group) * step->count;
 
-    DL_TRY(dl_window_new(group, &model, size, deadline, window));
+    DL_TRY(dl_window_new(group, &model, size, *deadline, window));
     return use_window(*window, step, deadline);
 }
