@@ -54,9 +54,9 @@ MUTANTS = {
         seed=171,
     ),
     "the disk is not waited for": Mutant(
-        "store/tcp/journal_sync.c",
-        "if (fdatasync(fd) != 0) {",
-        "if (fd < 0) {",
+        "store/tcp/journal.c",
+        "if (fdatasync(journal->fd) != 0) {",
+        "if (journal->fd < 0) {",
         seed=18,
     ),
     "a reply does not wait for the sync": Mutant(
@@ -72,9 +72,9 @@ MUTANTS = {
         seed=186,
     ),
     "the file's name is not synced": Mutant(
-        "store/tcp/journal_sync.c",
-        "if (named != NULL) {",
-        "if (fd < 0) {",
+        "store/tcp/journal_recovery.c",
+        "    return sync_name(path);",
+        "    return DL_OK;",
         seed=18,
     ),
     "a server that is restarted has a new identity": Mutant(
@@ -115,8 +115,8 @@ MUTANTS = {
     ),
     "what a killed server wrote is not synced": Mutant(
         "store/tcp/journal_recovery.c",
-        "int error = dl_journal_sync_now(*fd, path);",
-        "int error = contents.size > 0 ? 0 : dl_journal_sync_now(*fd, path);",
+        "if (fdatasync(*fd) != 0) {",
+        "if (contents.size == 0 && fdatasync(*fd) != 0) {",
         seed=6552,
     ),
     "a repeated change has a new slot": Mutant(
@@ -186,9 +186,9 @@ MUTANTS = {
         seed=412,
     ),
     "the name of a new journal is not synced": Mutant(
-        "store/tcp/journal.c",
-        "    journal->new_name = journal->path;\n    note_unsynced(journal);",
-        "    note_unsynced(journal);",
+        "store/tcp/journal_replacement.c",
+        "    dl_journal_file_sync_folder(folder);\n",
+        "    dl_journal_file_sync_folder(-1);\n",
         seed=393,
     ),
     "the checksum of a frame is not compared": Mutant(
@@ -315,7 +315,7 @@ MUTANTS = {
         "return left->mode == DL_QUEUE_EXCLUSIVE || right->mode == DL_QUEUE_EXCLUSIVE;",
         "return left->mode == right->mode && right->mode == DL_QUEUE_SHARED;",
         "collectives",
-        seed=24,
+        seed=32,
     ),
     "a rank deletes its last call before all have read it": Mutant(
         "pg/agree/agreement.c",

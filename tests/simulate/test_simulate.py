@@ -60,13 +60,15 @@ def test_the_store_passes_some_seeds() -> None:
 # window is not awaited for more than a second longer when its host has crashed (2439).
 # A member that has not answered its leader yet finds in the store why that has ended
 # (6626). The world itself: a server that a fault kills while it stops has ended, too
-# (61429); each call of a window has a deadline of its own (924).
+# (61429); each call of a window has a deadline of its own (924). A server that has no
+# descriptor for the folder of its journal does not replace that (204143); one that
+# starts with less than the whole of a damaged journal may replace it at once (738).
 @pytest.mark.parametrize(
     ("stage", "seed"),
     [
         *(
             ("store", seed)
-            for seed in (163, 210, 346, 1848, 36854, 41075, 60328, 61429)
+            for seed in (163, 210, 346, 1848, 36854, 41075, 60328, 61429, 204143)
         ),
         *(
             ("join-apart", seed)
@@ -75,6 +77,7 @@ def test_the_store_passes_some_seeds() -> None:
         *(("join-apart", seed) for seed in (3815, 4988)),
         *(("collectives-apart", seed) for seed in (56, 97, 114, 195, 282, 690, 1352)),
         *(("join", seed) for seed in (1877, 3649, 4322, 4566, 4730, 6626)),
+        ("damage", 738),
         *(("collectives", seed) for seed in (353, 924, 2439, 4394)),
     ],
 )

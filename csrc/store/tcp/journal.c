@@ -44,7 +44,6 @@ struct dl_journal {
     uint64_t written;     /* bytes of records that were written */
     bool is_unsynced;     /* written and not on the disk yet, nor being synced */
     int64_t unsynced_since;
-    const char *new_name; /* `path` if the disk may not have the file's name yet */
     dl_journal_sync_run syncing;
     int64_t look_at; /* while a thread runs */
     bool has_failed; /* `changes` could not be written: `failure` tells why */
@@ -153,8 +152,7 @@ replace_if_grown(dl_journal *journal)
     dl_journal_file_close(&journal->fd);
     journal->fd = fd;
     journal->replaced_at = grown(journal->size);
-    journal->new_name = journal->path;
-    note_unsynced(journal);
+    journal->is_unsynced = false;
     journal->replaced++;
 }
 
@@ -174,12 +172,10 @@ sync_file(dl_journal *journal)
     if (!journal->is_unsynced) {
         return DL_OK;
     }
-    int error = dl_journal_sync_now(journal->fd, journal->new_name);
-    if (error != 0) {
-        return fail_sync(journal, error);
+    if (fdatasync(journal->fd) != 0) {
+        return fail_sync(journal, errno);
     }
     journal->is_unsynced = false;
-    journal->new_name = NULL;
     return DL_OK;
 }
 
@@ -291,9 +287,8 @@ dl_journal_wake(dl_journal *journal, int64_t now)
         (void)end_sync(journal);
     }
     if (next_sync(journal) <= now) {
-        dl_journal_sync_begin(&journal->syncing, journal->fd, journal->new_name);
+        dl_journal_sync_begin(&journal->syncing, journal->fd);
         journal->is_unsynced = false;
-        journal->new_name = NULL;
     }
 }
 

@@ -48,22 +48,29 @@ dl_journal_file_begin(int fd, const uint8_t identity[DL_JOURNAL_IDENTITY_SIZE],
     return error;
 }
 
-void
-dl_journal_file_sync_folder(const char *path)
+int
+dl_journal_file_open_folder(const char *path, int *folder)
 {
-    char *folder = strdup(path);
-    char *slash = folder == NULL ? NULL : strrchr(folder, '/');
+    char *name = strdup(path);
 
-    if (slash != NULL) {
-        slash[slash == folder ? 1 : 0] = '\0';
+    if (name == NULL) {
+        return ENOMEM;
     }
-    const char *name = slash == NULL ? "." : folder;
-    int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)fsync(fd);
-        close(fd);
+    char *slash = strrchr(name, '/'); /* the path is absolute */
+    slash[slash == name ? 1 : 0] = '\0';
+    *folder = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = *folder < 0 && errno != EACCES ? errno : 0;
+    free(name);
+    return error;
+}
+
+void
+dl_journal_file_sync_folder(int folder)
+{
+    if (folder >= 0) {
+        (void)fsync(folder); /* some file systems have none for folders */
+        close(folder);
     }
-    free(folder);
 }
 
 dl_status

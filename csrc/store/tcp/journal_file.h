@@ -20,8 +20,12 @@ void dl_journal_file_close(int *fd);
 int dl_journal_file_begin(int fd, const uint8_t identity[DL_JOURNAL_IDENTITY_SIZE],
                           uint64_t *size);
 
-/* Waits until the disk has the names in the folder of `path`. */
-void dl_journal_file_sync_folder(const char *path);
+/* Opens the folder of `path`, before it gets a name that must last; `*folder` is -1 if
+ * this user may not read it, and its names cannot be synced. */
+int dl_journal_file_open_folder(const char *path, int *folder);
+
+/* Waits until the disk has the names in the folder, and closes it; -1 does nothing. */
+void dl_journal_file_sync_folder(int folder);
 
 /* Returns DL_BACKEND; the text has the path, what was done, and the error. */
 dl_status dl_journal_file_fail(const char *path, const char *what, int error);

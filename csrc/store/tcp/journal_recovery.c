@@ -16,7 +16,6 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "store/tcp/journal_file.h"
-#include "store/tcp/journal_sync.h"
 
 /* The lock of a server that was killed lasts until the processes that it was just
  * starting have executed their programs. */
@@ -202,7 +201,6 @@ keep_damaged(const char *path, int fd, uint64_t size, uint64_t whole)
         error = copy_file(fd, size, kept);
     }
     if (error == 0) {
-        dl_journal_file_sync_folder(path);
         dl_log(
             DL_LOG_ERROR,
             "store server: the journal %s lacks blocks that the host had not written "
@@ -215,12 +213,28 @@ keep_damaged(const char *path, int fd, uint64_t size, uint64_t whole)
     return error == 0 ? DL_OK : dl_journal_file_fail(path, "copying it", error);
 }
 
+static dl_status
+sync_name(const char *path)
+{
+    int folder;
+    int error = dl_journal_file_open_folder(path, &folder);
+
+    if (error != 0) {
+        return error == ENOMEM
+                   ? dl_fail_no_memory()
+                   : dl_journal_file_fail(path, "opening its folder", error);
+    }
+    dl_journal_file_sync_folder(folder);
+    return DL_OK;
+}
+
 /* Cuts off what the file has behind its whole frames. */
 static dl_status
 cut_off(const char *path, int fd, uint64_t size, const dl_journal_contents *contents)
 {
     if (contents->has_hole) {
         DL_TRY(keep_damaged(path, fd, size, contents->size));
+        DL_TRY(sync_name(path));
     } else {
         dl_log(DL_LOG_WARNING,
                "store server: the journal %s ends in the middle of a write: its last "
@@ -252,6 +266,8 @@ dl_journal_recover(const char *path, const dl_journal_state *state, int *fd,
     }
     /* A server that was killed may have written what the disk does not have yet, and
      * from here on clients read it. */
-    int error = dl_journal_sync_now(*fd, path);
-    return error == 0 ? DL_OK : dl_journal_file_fail(path, "fdatasync", error);
+    if (fdatasync(*fd) != 0) {
+        return dl_journal_file_fail(path, "fdatasync", errno);
+    }
+    return sync_name(path);
 }

@@ -11,7 +11,6 @@
 
 #include "base/file.h"
 #include "store/tcp/journal_file.h"
-#include "store/tcp/journal_sync.h"
 
 /* A frame is written when it has so many bytes. */
 #define FRAME_SIZE ((size_t)256 << 10)
@@ -148,15 +147,19 @@ dl_journal_replace(const char *path, const dl_journal_state *state, int *fd,
     int made = dl_journal_file_open(name, O_CREAT | O_EXCL);
     int error = made < 0 || flock(made, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
     uint64_t written = 0;
+    int folder = -1;
     if (error == 0) {
         error = copy_contents(made, state, &written);
     }
+    /* Afterwards it could be too late: changes would be confirmed that a crash loses,
+     * because the disk has the old file under the name. */
     if (error == 0) {
-        error = dl_journal_sync_now(made, NULL);
+        error = dl_journal_file_open_folder(path, &folder);
     }
-    if (error == 0 && rename(name, path) != 0) {
+    if (error == 0 && (fdatasync(made) != 0 || rename(name, path) != 0)) {
         error = errno;
     }
+    dl_journal_file_sync_folder(folder);
     if (error == 0) {
         *fd = made;
         *size = written;

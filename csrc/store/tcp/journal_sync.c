@@ -5,35 +5,21 @@
 #include <unistd.h>
 
 #include "base/thread.h"
-#include "store/tcp/journal_file.h"
-
-int
-dl_journal_sync_now(int fd, const char *named)
-{
-    if (fdatasync(fd) != 0) {
-        return errno;
-    }
-    if (named != NULL) {
-        dl_journal_file_sync_folder(named);
-    }
-    return 0;
-}
 
 static void *
 sync_in_thread(void *argument)
 {
     dl_journal_sync_run *run = argument;
 
-    run->error = dl_journal_sync_now(run->fd, run->named);
+    run->error = fdatasync(run->fd) == 0 ? 0 : errno;
     atomic_store_explicit(&run->is_over, true, memory_order_release);
     return NULL;
 }
 
 void
-dl_journal_sync_begin(dl_journal_sync_run *run, int fd, const char *named)
+dl_journal_sync_begin(dl_journal_sync_run *run, int fd)
 {
     run->fd = fd;
-    run->named = named;
     atomic_store_explicit(&run->is_over, false, memory_order_relaxed);
     run->is_begun = true;
     if (dl_thread_start(&run->thread, sync_in_thread, run) != DL_OK) {

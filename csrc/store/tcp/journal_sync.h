@@ -13,18 +13,13 @@ typedef struct dl_journal_sync_run {
     bool is_begun;
     pthread_t thread;
     int fd;
-    const char *named; /* the path of a file whose name is new; or NULL */
-    int error;         /* an errno, or 0, once `is_over` */
+    int error; /* an errno, or 0, once `is_over` */
     atomic_bool is_over;
 } dl_journal_sync_run;
 
-/* Waits until the disk has the file, and its name if `named` is not NULL; returns 0 or an
- * errno. */
-int dl_journal_sync_now(int fd, const char *named);
-
-/* Begins to do the same in a thread.  `fd` and `named` must stay until
+/* Begins to wait, in a thread, until the disk has the file.  `fd` must stay until
  * dl_journal_sync_end(), which is to be called once. */
-void dl_journal_sync_begin(dl_journal_sync_run *run, int fd, const char *named);
+void dl_journal_sync_begin(dl_journal_sync_run *run, int fd);
 
 /* Returns whether dl_journal_sync_end() would return at once. */
 bool dl_journal_sync_is_over(const dl_journal_sync_run *run);
