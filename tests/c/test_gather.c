@@ -62,9 +62,9 @@ run_gather(dl_gather *self, dl_buffer *bytes)
 }
 
 static dl_status
-gather(int rank, int size, uint64_t limit, dl_buffer *bytes)
+gather(int rank, int size, uint64_t sequence, uint64_t limit, dl_buffer *bytes)
 {
-    dl_op_context op = test_op(1, DL_ALL_GATHER, PATIENCE);
+    dl_op_context op = test_op(sequence, DL_ALL_GATHER, PATIENCE);
     dl_gather self = {
         .traffic = &all.traffics[rank], .rank = rank, .size = size, .limit = limit};
 
@@ -85,7 +85,7 @@ gather_one(int rank, int size, void *unused)
 
     (void)unused;
     put_own(&bytes, rank);
-    CHECK_OK(gather(rank, size, 1 << 20, &bytes));
+    CHECK_OK(gather(rank, size, 1, 1 << 20, &bytes));
     check_all(&bytes, size);
     dl_buffer_fini(&bytes);
 }
@@ -107,8 +107,12 @@ gather_too_much(int rank, int size, void *unused)
     dl_buffer bytes = {0};
 
     (void)unused;
+    /* Over the connections of an operation before: who has none yet does not learn it. */
     put_own(&bytes, rank);
-    CHECK(gather(rank, size, rank == 1 ? 4 : 1 << 20, &bytes) != DL_OK);
+    CHECK_OK(gather(rank, size, 1, 1 << 20, &bytes));
+    dl_buffer_clear(&bytes);
+    put_own(&bytes, rank);
+    CHECK(gather(rank, size, 2, rank == 1 ? 4 : 1 << 20, &bytes) != DL_OK);
     CHECK_CONTAINS(dl_last_error()->text, " sends more than all ranks have");
     dl_buffer_fini(&bytes);
 }
