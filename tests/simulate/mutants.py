@@ -57,7 +57,7 @@ MUTANTS = {
         "store/tcp/journal.c",
         "if (fdatasync(journal->fd) != 0) {",
         "if (journal->fd < 0) {",
-        seed=18,
+        seed=105,
     ),
     "a reply does not wait for the sync": Mutant(
         "store/tcp/journal.c",
