@@ -150,6 +150,25 @@ def give_a_state(rank: int, world_size: int, port: int, bulk: int) -> str:
     return f"loaded {len(loaded)}"
 
 
+def differ(rank: int, world_size: int, port: int) -> str:
+    """The last process is behind; the others have states of two shapes."""
+    store = connect(port)
+    if rank == 2:
+        store.get("go")
+    with elastic.join(store, min_size=2, settle=0.5, timeout=LIMIT) as member:
+        while True:
+            view = member.next()
+            if view.size == 3:
+                state = {"w": np.zeros(4 + view.rank)}
+                text = error_of(member.restore, view, dict, state.copy)
+                store.set(f"done/{rank}", "")
+                store.wait([f"done/{each}" for each in range(3)])
+                return text
+            store.set("go", "")
+            with member.step((member.done or 0) + 1):
+                pass
+
+
 def gain(rank: int, world_size: int, port: int, first: int) -> dict[str, Any]:
     """The processes from `first` on come while the others work."""
     store = connect(port)

@@ -94,6 +94,12 @@ def test_arrays_of_a_state_arrive_as_they_are(served, bulk):
     assert found == ["loaded 4"] * 3
 
 
+def test_states_that_differ_are_an_error(served):
+    found = run_ranks(elastic_ranks.differ, 3, port=served.port)
+    [text] = filter(None, found)
+    assert "DistBackendError: the members that have the state differ" in text
+
+
 @pytest.mark.parametrize("ranks", [slow("compact"), "stable"])
 def test_a_spare_takes_the_place_of_a_lost_member(served, ranks):
     outcomes = rank_outcomes(elastic_ranks.replace, 4, port=served.port, ranks=ranks)

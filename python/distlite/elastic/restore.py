@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._C import (
-    DistBackendError,
-    ProcessGroup,
-    broadcast,
-    broadcast_object_list,
-    recv_object_list,
-    send_object_list,
-)
+from .._C import DistBackendError, ProcessGroup, broadcast, broadcast_object_list
 from ..groups.backends import backends_of
 from ..groups.group_making import child_request, make_group
 from ..groups.world import GroupInfo
@@ -44,34 +37,24 @@ def send_state(view: View, state: dict[str, Any] | None) -> dict[str, Any]:
             arrays[name] = np.ascontiguousarray(value).reshape(value.shape)
         else:
             others[name] = value
-    first, is_behind = view.sources[0], state is None
-    # A small state is sent by one source, and the others go on at once.
-    whole: list[Any] = [None]
-    if is_behind:
-        recv_object_list(whole, group=view.group, group_src=first)
-        if whole[0] is not None:
-            return dict(whole[0])
-    is_small = sum(each.nbytes for each in arrays.values()) <= SMALL
-    if not is_behind and is_small:
-        whole = [{**arrays, **others}]
-    if view.group.rank() == first:
-        for rank in view.behind:
-            send_object_list(whole, group=view.group, group_dst=rank)
-    if whole[0] is not None:
-        return dict(whole[0])
     # Arrays without elements carry dtypes, also those that `dtype.str` does not tell.
     kinds = {name: np.empty(0, each.dtype) for name, each in arrays.items()}
     shapes = {name: each.shape for name, each in arrays.items()}
-    told: list[Any] = [kinds, shapes, others]
-    broadcast_object_list(told, group=view.group, group_src=first)
-    if is_behind:
-        kinds, shapes, others = told
+    # A small state is sent with them, by one source.
+    is_small = sum(each.nbytes for each in arrays.values()) <= SMALL
+    small = arrays if is_small else None
+    told: list[Any] = [kinds, shapes, others, small]
+    broadcast_object_list(told, group=view.group, group_src=view.sources[0])
+    if state is None:
+        kinds, shapes, others, small = told
         arrays = {n: np.empty(shapes[n], each.dtype) for n, each in kinds.items()}
     elif told[1] != shapes or any(kinds[n].dtype != told[0][n].dtype for n in kinds):
         raise DistBackendError(
             "the members that have the state differ in their arrays: dump() must "
             "return the same names, shapes and dtypes on all of them"
         )
+    if small is not None:
+        return {**others, **small}
     # In the order of the first source: another one may have them in its own.
     _send_stripes(view, [flat(arrays[name]) for name in told[1]])
     return {**arrays, **others}
