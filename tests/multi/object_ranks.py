@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import _thread
 import os
+import sys
 import tempfile
 import time
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -559,6 +561,52 @@ def interrupted_before_rest(
     else:
         store.set("told", "")
     return said
+
+
+class InterruptedImport:
+    """Interrupts the first import of object_transfer."""
+
+    def __enter__(self) -> None:
+        del sys.modules[object_transfer.__name__], distlite.objects.object_transfer
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *_: Any) -> None:
+        sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        if name == object_transfer.__name__:
+            raise KeyboardInterrupt
+
+
+def interrupted_import(
+    rank: int, world_size: int, init_method: str, interrupted: int
+) -> list[tuple[str, str] | None]:
+    """Rank 0 sends two large objects, and one rank is interrupted within the first."""
+    init(rank, world_size, init_method, seconds=60)
+    distlite.barrier()
+    store = distlite.group.WORLD.get_group_store()
+    with InterruptedImport() if rank == interrupted else nullcontext():
+        said = [message_failure(rank, "first")]
+    store.set(f"{rank} was told", "")
+    store.wait([f"{interrupted} was told"])
+    said.append(message_failure(rank, "second"))
+    store.set(f"{rank} is done", "")
+    # Without it, the end of this rank would tell the other.
+    store.wait([f"{1 - rank} is done"])
+    return said
+
+
+def message_failure(rank: int, name: str) -> tuple[str, str] | None:
+    objects = [name * LARGE] if rank == 0 else [None]
+    try:
+        if rank == 0:
+            distlite.send_object_list(objects, dst=1)
+        else:
+            distlite.recv_object_list(objects, src=0)
+    except BaseException as error:
+        return type(error).__name__, str(error)
+    assert objects == [name * LARGE]
+    return None
 
 
 def all_calls(world_size: int, rank: int, group: Any = None) -> list[Any]:

@@ -349,6 +349,15 @@ def test_an_interrupt_between_header_and_rest_keeps_nobody_waiting(op):
     assert sender[2] < SOON and receiver[2] < SOON
 
 
+@pytest.mark.parametrize("interrupted", [0, 1])
+def test_no_message_follows_one_that_was_cut_in_two(interrupted):
+    ranks = run_ranks(object_ranks.interrupted_import, 2, interrupted=interrupted)
+    first, second = zip(*ranks, strict=True)
+    assert first[interrupted][0] == "KeyboardInterrupt"
+    for said in second:
+        assert said[0] == "DistBackendError" and "was aborted" in said[1], ranks
+
+
 @pytest.mark.slow
 def test_more_than_two_gigabytes():
     import os

@@ -163,9 +163,7 @@ def settled(call: Call, count: int, sent: Any, blocks: list[bytes]) -> list[Any]
         message = message_of(sent)
         if message.error is not None:
             raise message.error
-        from .object_transfer import put_rest
-
-        moved(call, put_rest, message, TAG)
+        moved(call, put_rest, message)
         return []
     message, headers, contents = moved(call, move_rest, count, sent, blocks)
     raise_failure(call, message, headers)
@@ -199,6 +197,20 @@ def move_rest(
     }
     given = messages if call.op == SCATTER else message
     return message, headers, rests[call.op](call, given, headers)
+
+
+def put_rest(call: Call, message: Message) -> None:
+    """Sends what follows the header of a message."""
+    from . import object_transfer
+
+    object_transfer.put_rest(call, message, TAG)
+
+
+def take_rest(call: Call, header: Header) -> Contents:
+    """Returns what follows the header of a message."""
+    from . import object_transfer
+
+    return object_transfer.take_rest(call, header, call.root, TAG)
 
 
 def put(call: Call, objects: Any, found: list[Any]) -> None:
@@ -273,9 +285,7 @@ def take_objects(call: Call, header: Header, length: int) -> list[Any]:
         raise DistBackendError(f"{call.where()}: rank {call.root}: {header.text()}")
     stream, buffers = header.stream(), []
     if stream is None or header.parts:
-        from .object_transfer import take_rest
-
-        stream, buffers = moved(call, take_rest, header, call.root, TAG)
+        stream, buffers = moved(call, take_rest, header)
     if call.refusal or header.kind != call.kind or header.count != length:
         refuse_header(call, header, length)
     objects: list[Any] = loaded(call, call.root, stream, buffers)
