@@ -189,6 +189,22 @@ def test_a_lease_that_has_run_out_goes_to_the_next(store: Store, peer: Store):
     next_one.release()
 
 
+def test_a_lock_that_cannot_be_renewed_is_not_taken(store: Store, peer: Store):
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    lock = store.lock("lock", lease=60.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_lock.threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError, match="new thread"):
+            lock.acquire()
+    assert not lock.is_held
+    with peer.lock("lock", timeout=0):
+        pass
+    with lock:
+        assert lock.is_held
+
+
 # Who waits need not have a lease, and a holder without one is never overtaken.
 def test_the_lease_is_the_holder_s():
     store = HashStore()

@@ -168,7 +168,13 @@ class StoreLock:
         self._value, self._renewals, self._renewed = value, 0, won
         self._is_lost = False
         if self.lease is not None:
-            self._start_renewing(min(self.lease / RENEWALS_PER_LEASE, LONGEST_WAIT))
+            try:
+                self._start_renewing(min(self.lease / RENEWALS_PER_LEASE, LONGEST_WAIT))
+            except BaseException:
+                # For example no more threads: nobody would renew or free the lock.
+                with contextlib.suppress(DistError):
+                    self.release()
+                raise
 
     def _try(self, value: bytes, seen: _Seen) -> float | None:
         """Returns when the request that won the lock was begun, or None if another
