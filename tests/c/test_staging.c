@@ -173,6 +173,23 @@ CHECK_CASE(memory_for_copies_is_used_again)
     CHECK_EQUAL(pinned_size(), 0);
 }
 
+CHECK_CASE(much_memory_for_copies_is_not_doubled)
+{
+    const dl_cuda_table *cuda = load_cuda();
+    size_t sizes[] = {DL_PINNED_LIMIT / 2 + 1, DL_PINNED_LIMIT + 1};
+    dl_pinned *pinned = NULL;
+    int previous;
+
+    CHECK_OK(dl_cuda_enter(cuda, 0, &previous));
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_OK(dl_pinned_reserve(cuda, 0, sizes[i], &pinned));
+        CHECK(pinned->size >= sizes[i] && pinned->size < sizes[i] + (1 << 20));
+        dl_pinned_free(pinned);
+        pinned = NULL;
+    }
+    CHECK_EQUAL(pinned_size(), 0);
+}
+
 /* A large operation does not keep its memory, and a small one does, until the end of the
  * group. */
 static void

@@ -36,8 +36,13 @@ dl_pinned_reserve(const dl_cuda_table *cuda, int device, size_t size,
     }
     self->cuda = cuda;
     self->device = device;
-    for (self->size = SMALLEST; self->size < size;) {
+    for (self->size = SMALLEST;
+         self->size < size && self->size < DL_PINNED_LIMIT / 2;) {
         self->size *= 2;
+    }
+    if (self->size < size) {
+        /* Twice as much would be too much to lock. */
+        self->size = (size + SMALLEST - 1) / SMALLEST * SMALLEST;
     }
     dl_status status = allocate_pinned(self, cuda, self->size);
     if (status != DL_OK) {
