@@ -173,19 +173,20 @@ may_have_come(const dl_p2p *engine, int peer)
 
 /* How often an awaited receive polls the ring, while nothing of the rank has arrived:
  * about as long as a message takes between two cores, and as the peer takes to pickle
- * and load small objects. */
+ * and load small objects.  Behind one of several messages others wait to be sent. */
 #define RING_POLLS 5000
+#define RING_POLLS_OF_SEVERAL 500
 
 /* Polls for an awaited receive, without the lock. */
 static void
-poll_ring(dl_message *self)
+poll_ring(dl_message *self, int polls)
 {
     dl_p2p *engine = self->engine;
     const dl_ring *in = &engine->peers[self->peer].rings.in;
 
     dl_list_remove(&self->node);
     pthread_mutex_unlock(&engine->lock);
-    for (int i = 0; i < RING_POLLS && !dl_ring_seems_to_have_frame(in); i++) {
+    for (int i = 0; i < polls && !dl_ring_seems_to_have_frame(in); i++) {
     }
     pthread_mutex_lock(&engine->lock);
     dl_list_append(&engine->posted, &self->node);
@@ -216,7 +217,7 @@ take_present(dl_message *self)
 }
 
 static void
-post_receive(dl_message *self)
+post_receive(dl_message *self, int polls)
 {
     dl_p2p *engine = self->engine;
     bool may_poll = self->is_awaited && self->peer != DL_ANY_RANK
@@ -231,7 +232,7 @@ post_receive(dl_message *self)
     dl_p2p_match_posted(self);
     take_present(self);
     if (self->state == DL_MESSAGE_POSTED && may_poll) {
-        poll_ring(self);
+        poll_ring(self, polls);
         take_present(self);
     }
 }
@@ -251,7 +252,8 @@ give_ended(dl_message *near, const dl_call *call, dl_work **work)
 
 /* Most messages end here, and never leave the stack.  Requires the lock. */
 static dl_status
-post_message(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work **work)
+post_message(dl_p2p *engine, const dl_call *call, int polls, dl_deadline deadline,
+             dl_work **work)
 {
     dl_message near;
 
@@ -265,7 +267,7 @@ post_message(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work 
     if (call->op == DL_SEND) {
         post_send(&near);
     } else {
-        post_receive(&near);
+        post_receive(&near, polls);
     }
     if (call->probed != NULL && !call->is_awaited && near.state != DL_MESSAGE_ENDED) {
         end_single_probe(&near);
@@ -279,12 +281,13 @@ dl_status
 dl_p2p_post_all(dl_p2p *engine, const dl_call *calls, int count, dl_deadline deadline,
                 dl_work **works, int *posted)
 {
+    int polls = count == 1 ? RING_POLLS : RING_POLLS_OF_SEVERAL;
     dl_status status = DL_OK;
     int i = 0;
 
     dl_blocking_lock(&engine->lock);
     while (i < count
-           && (status = post_message(engine, &calls[i], deadline, &works[i]))
+           && (status = post_message(engine, &calls[i], polls, deadline, &works[i]))
                   == DL_OK) {
         i++;
     }
