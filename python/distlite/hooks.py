@@ -167,7 +167,7 @@ class Event:
 
 def begin(group: ProcessGroup, name: str, arrays: Any) -> Event:
     called = _registered
-    # The name in torch's events, of a receive from any rank.
+    # A receive from any rank has the name of the other receives.
     name_here = "recv" if name == "recvAnySource" else name
     event = Event(Operation(name_here, group, arrays), called)
     for hooks in called:

@@ -345,8 +345,8 @@ raise_result(dlpy_work *self, dl_status status)
     return dlpy_raise_collective(self->state, status);
 }
 
-/* Ends the event with the operation, so that a profiler that is turned off next has seen
- * its end. */
+/* Ends the event with the operation, so that hooks that are removed next have seen its
+ * end. */
 static void
 end_event(dlpy_work *self)
 {

@@ -13,6 +13,7 @@ facts        what a rank finds out about its host
 links        whether pairs of ranks can connect, and how fast
 diagnosis    problems in the facts of all ranks
 store_facts  the statistics of the server of a job's store
+worlds       the elastic worlds in a job's store
 text         tables for terminals and files
 
 In a process itself:
