@@ -46,3 +46,27 @@ def miss(
         for each in late:
             dist.send(np.ones(4), dst=each, tag=7)
     return text
+
+
+def miss_messages(rank: int, world_size: int, path: str, hints: str) -> list[str]:
+    """No message of rank 0's many receives with one timeout comes: what it raises, and
+    the seconds that passed."""
+    join(rank, world_size, path, hints, 60.0)
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    store = dist.distributed_c10d._get_default_store()
+    dist.barrier(group=group)
+    texts = []
+    if rank == 0:
+        begun = time.monotonic()
+        arrays = [np.ones(4) for _ in range(400)]
+        works = [dist.irecv(each, src=1, group=group) for each in arrays]
+        for work in works:
+            try:
+                work.wait()
+            except dist.DistBackendError as error:
+                texts.append(str(error))
+        texts.append(str(time.monotonic() - begun))
+        store.set("told/0", b"")
+    while not store.check(["told/0"]):
+        time.sleep(0.02)
+    return texts

@@ -57,3 +57,14 @@ def test_of_many_late_ranks_the_first_are_told(tmp_path):
     told = [each for each in late if re.search(IDLE.format(each), texts[0])]
     assert told == [1, 2, 3]
     assert "; and 2 more; a longer timeout" in texts[0]
+
+
+def test_messages_that_time_out_at_once_share_one_look(tmp_path):
+    texts = run_ranks(
+        late_ranks.miss_messages, 4, path=str(tmp_path / "store"), hints=""
+    )[0]
+    seconds = float(texts.pop())
+    assert len(texts) == 400
+    told = {re.search(r"; rank 1 \(pid .* s ago", each)[0] for each in texts}
+    assert len(told) <= 1 + seconds
+    assert seconds < 5

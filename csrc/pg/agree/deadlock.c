@@ -45,6 +45,11 @@
 #define REPORT_SIZE 1792
 #define LATE_SIZE 704
 
+/* Many messages may time out at once: what a look at the late ranks found is told for
+ * this long, and the looks of one such time end after LOOKS in all. */
+#define LOOK_LIFE DL_SECOND
+#define LOOKS (100 * DL_MILLISECOND)
+
 /* A cycle that was found once and is to be confirmed. */
 typedef struct candidate {
     dl_wait_cycle cycle;
@@ -62,6 +67,14 @@ typedef struct detector {
     candidate candidate;
 } detector;
 
+/* The last look at late ranks, and the time that looks have taken since. */
+typedef struct last_look {
+    dl_own_wait wait;
+    char text[LATE_SIZE];
+    int64_t since;
+    int64_t spent;
+} last_look;
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* guarded by lock */
 static dl_group *world;
@@ -69,6 +82,7 @@ static bool is_running;
 static char reported_text[REPORT_SIZE];
 static const dl_record *reported; /* the operation that it is about */
 static int64_t reported_started;
+static last_look look;
 static bool is_off; /* by the environment */
 static int64_t after = DEFAULT_SECONDS * DL_SECOND;
 
@@ -221,6 +235,7 @@ take_recording(void *context, const char *path, dl_buffer *copy)
     if (!dl_recording_check(snapshot.data, snapshot.size, &header)) {
         return true;
     }
+    bool is_whole = true;
     for (uint32_t i = 0; i < self->wait.awaited.count; i++) {
         if (self->wait.awaited.ranks[i] == header.rank
             && (self->wait.is_message
@@ -228,8 +243,73 @@ take_recording(void *context, const char *path, dl_buffer *copy)
                                        (uint64_t)self->wait.sequence))) {
             (void)dl_doing_read(snapshot, &self->doing[i]);
         }
+        is_whole = is_whole && self->doing[i].pid != 0;
     }
-    return true;
+    return !is_whole;
+}
+
+static void
+look_at_late(late_ranks *late, char text[LATE_SIZE])
+{
+    int count = 0;
+
+    dl_recorder_visit_job(take_recording, late);
+    for (uint32_t i = 0; i < late->wait.awaited.count; i++) {
+        if (late->doing[i].pid != 0 && ++count <= LISTED_RANKS) {
+            describe_late(late->wait.awaited.ranks[i], &late->doing[i], text);
+        }
+    }
+    if (count > LISTED_RANKS) {
+        size_t used = strlen(text);
+        dl_text_append(text, LATE_SIZE, &used, "; and %d more", count - LISTED_RANKS);
+    }
+}
+
+/* Messages from the same ranks wait for the same. */
+static bool
+is_same_wait(const dl_own_wait *left, const dl_own_wait *right)
+{
+    size_t count = left->awaited.count;
+
+    return left->awaited.count == right->awaited.count
+           && memcmp(left->awaited.ranks, right->awaited.ranks,
+                     count * sizeof *left->awaited.ranks)
+                  == 0
+           && left->is_message == right->is_message
+           && (left->is_message
+               || (left->sequence == right->sequence
+                   && strcmp(left->group, right->group) == 0));
+}
+
+/* Returns whether to look at late ranks; if not, `text` is what is known of them. */
+static bool
+begin_look(const dl_own_wait *wait, int64_t now, char text[LATE_SIZE])
+{
+    bool looks = false;
+
+    pthread_mutex_lock(&lock);
+    if (now - look.since >= LOOK_LIFE) {
+        look.wait.awaited.count = 0;
+        look.since = now;
+        look.spent = 0;
+    }
+    if (is_same_wait(&look.wait, wait)) {
+        memcpy(text, look.text, LATE_SIZE);
+    } else {
+        looks = look.spent < LOOKS;
+    }
+    pthread_mutex_unlock(&lock);
+    return looks;
+}
+
+static void
+end_look(const dl_own_wait *wait, int64_t began, const char text[LATE_SIZE])
+{
+    pthread_mutex_lock(&lock);
+    look.wait = *wait;
+    memcpy(look.text, text, LATE_SIZE);
+    look.spent += dl_now() - began;
+    pthread_mutex_unlock(&lock);
 }
 
 /* Adds to an error what the late ranks of this host do, according to their recordings,
@@ -239,22 +319,13 @@ static dl_status
 add_late(const dl_record *record, const dl_error *error)
 {
     char text[LATE_SIZE] = "";
-    int count = 0;
+    int64_t now = dl_now();
     late_ranks *late = error->status == DL_TIMEOUT ? calloc(1, sizeof *late) : NULL;
 
-    if (late == NULL || !dl_own_waits_find(record, &late->wait)) {
-        free(late);
-        return error->status;
-    }
-    dl_recorder_visit_job(take_recording, late);
-    for (uint32_t i = 0; i < late->wait.awaited.count; i++) {
-        if (late->doing[i].pid != 0 && ++count <= LISTED_RANKS) {
-            describe_late(late->wait.awaited.ranks[i], &late->doing[i], text);
-        }
-    }
-    if (count > LISTED_RANKS) {
-        size_t used = strlen(text);
-        dl_text_append(text, sizeof text, &used, "; and %d more", count - LISTED_RANKS);
+    if (late != NULL && dl_own_waits_find(record, &late->wait)
+        && late->wait.awaited.count > 0 && begin_look(&late->wait, now, text)) {
+        look_at_late(late, text);
+        end_look(&late->wait, now, text);
     }
     free(late);
     return text[0] == '\0' ? error->status

@@ -3,7 +3,7 @@
  * Detects ranks that wait for each other and would do so until their timeout.  Once a
  * thread of the program has waited for some seconds, the detector's thread publishes
  * what this process waits for (pg/agree/own_waits.h) in the job's store, reads the
- * same of the ranks that it waits for (pg/agree/wait_exchange.h), and looks for a cycle
+ * same of the ranks that it waits for, and looks for a cycle
  * (pg/record/wait_graph.h).  A cycle is reported only once all of its processes have
  * published the same waits again after it was first found.  They then all waited at one
  * moment, and a deadlock never resolves itself.
@@ -12,9 +12,9 @@
  * detector.  DISTLITE_DEADLOCK_SECONDS (default 5) is how long a wait lasts before the
  * first search.
  *
- * If other threads of a rank have used groups, the rank is blocked only if they are
- * blocked as well.  Threads that have never waited in a group may or may not call
- * operations: the report mentions them. */
+ * A rank is blocked only if its main thread is, and no other thread of it has waited in a
+ * group.  Threads that have never done so may or may not call operations: the report
+ * mentions them. */
 #ifndef DISTLITE_PG_AGREE_DEADLOCK_H
 #define DISTLITE_PG_AGREE_DEADLOCK_H
 
