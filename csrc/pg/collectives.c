@@ -34,9 +34,11 @@ operation_name(const operation *self)
     return dl_op_type_name(self->context.fingerprint.op);
 }
 
+/* The turn did not come in time.  If the earlier operation broke the group, it says why. */
 static dl_status
 fail_busy(const operation *self)
 {
+    DL_TRY(dl_group_admit(self->group));
     return dl_fail(DL_TIMEOUT,
                    "%s in group %s timed out after %" PRId64
                    "ms: an earlier operation in this group has not ended",

@@ -110,6 +110,17 @@ hold_until(dl_lane *lane, int64_t at)
     atomic_store_explicit(&lane->ends_at, at, memory_order_relaxed);
 }
 
+/* Runs a job that has the turn, or expires it if others had the turn for too long. */
+static void
+begin_job(dl_job *job)
+{
+    if (job->is_behind && dl_deadline_passed(job->deadline)) {
+        job->expire(job);
+    } else {
+        job->run(job);
+    }
+}
+
 /* Runs the job and releases it; returns without the lane's lock. */
 static void
 run_unlock(dl_lane *lane, dl_job *job)
@@ -118,7 +129,7 @@ run_unlock(dl_lane *lane, dl_job *job)
     lane->is_held = true;
     hold_until(lane, job->deadline.at);
     pthread_mutex_unlock(&lane->lock);
-    job->run(job);
+    begin_job(job);
     pthread_mutex_lock(&lane->lock);
     atomic_store(&job->is_over, true);
     pass_locked(lane);
@@ -398,12 +409,15 @@ wait_for_turn(dl_lane *lane, dl_deadline deadline)
         settle_locked(lane);
         return status;
     }
-    if (status == DL_INTERRUPTED) {
+    if (status == DL_OK && deadline.limit != 0 && dl_deadline_passed(deadline)) {
+        status = DL_TIMEOUT;
+    }
+    if (status != DL_OK) {
         pass_locked(lane);
         return status;
     }
     hold_until(lane, deadline.at);
-    return DL_OK; /* even if the deadline passed with it */
+    return DL_OK;
 }
 
 dl_status
@@ -443,6 +457,7 @@ dl_lane_submit(dl_lane *lane, dl_job *job)
     dl_status status = DL_OK;
 
     job->entry.is_job = true;
+    job->is_behind = false;
     atomic_init(&job->is_over, false);
     atomic_store_explicit(&lane->is_used, true, memory_order_relaxed);
     bool is_alone =
@@ -456,6 +471,7 @@ dl_lane_submit(dl_lane *lane, dl_job *job)
     }
     if (!is_alone && status == DL_OK) {
         contend_locked(lane);
+        job->is_behind = lane->is_held || !dl_list_is_empty(&lane->queue);
         dl_list_append(&lane->queue, &job->entry.node);
     }
     if (status == DL_OK && atomic_load(&lane->is_asleep)) {

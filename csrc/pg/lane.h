@@ -30,10 +30,11 @@ typedef struct dl_job {
     int64_t queued_at;    /* set by the submitter, like `deadline` */
     dl_deadline deadline; /* kept by `run` on whichever thread */
     atomic_bool is_over;
+    bool is_behind; /* others had the turn, or were to have it, when it was queued */
     /* Called once on any thread, with the turn and without locks. */
     void (*run)(struct dl_job *job);
-    /* Called in place of `run` on a thread that waits for the job, without the turn, if
-     * the deadline passes before the job's turn has come. */
+    /* Called in place of `run`, with or without the turn, if the deadline passes before
+     * the turn has come to a job that was queued behind others. */
     void (*expire)(struct dl_job *job);
     /* Called after `is_over` was set: the lane does not touch the job any more. */
     void (*release)(struct dl_job *job);
@@ -76,7 +77,8 @@ void dl_lane_retire(dl_lane *lane);
  * not taken.  Costs two atomic operations together with dl_lane_pass() when nobody else
  * wants the turn.  Meanwhile it runs the jobs queued before it whose deadlines are not
  * later than `deadline`.  If whoever has the turn is past its own deadline as well, and so
- * about to say why, the call waits for that a little longer, like dl_lane_join(). */
+ * about to say why, the call waits for that a little longer, like dl_lane_join(), but does
+ * not take the turn then. */
 dl_status dl_lane_take(dl_lane *lane, dl_deadline deadline);
 
 /* Takes the turn if it is free, without a deadline; does not block. */
