@@ -1996,6 +1996,7 @@ class _Reducer: ...
 def _pack(arrays: Sequence[Any], /) -> _Pack:
     """Returns the arrays, of one dtype, as one argument of an operation."""
 
+def _pack_arrays(pack: _Pack, /) -> tuple[Any, ...]: ...
 def _pack_blocks(arrays: Sequence[Any], parts: int) -> list[_Pack]:
     """Returns a list of `parts` packs; pack i has block i of each array, cut along its
     first dimension."""

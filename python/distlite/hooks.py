@@ -148,12 +148,15 @@ class Event:
         self._operation = operation
         self._called = called  # none of them any more once it has ended
         self._work: Work | None = None
+        self._other: Any = None  # the event of torch's profiler, if it is on
 
     def end(self, error: BaseException | None = None) -> None:
         """Calls the hooks, the first time."""
         with _lock:
             called, self._called = self._called, ()
             work, self._work = self._work, None
+        if self._other is not None:
+            self._other.end()
         if error is None and work is not None:
             error = work.exception()
         self._operation.error = error
@@ -172,6 +175,11 @@ def begin(group: ProcessGroup, name: str, arrays: Any) -> Event:
     event = Event(Operation(name_here, group, arrays), called)
     for hooks in called:
         _call(hooks.before, event._operation)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.autograd._profiler_enabled():
+        from .tools import profiler_events
+
+        event._other = profiler_events.begin(group, name, arrays)
     return event
 
 

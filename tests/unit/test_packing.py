@@ -307,3 +307,13 @@ def test_groups_in_python_get_the_arrays():
     arrays = [np.ones(2), np.ones(3)]
     distlite.all_reduce_coalesced(arrays, group=Own())
     assert all(one is other for one, other in zip(seen, arrays, strict=True))
+
+
+def test_a_pack_tells_its_arrays():
+    arrays = [np.ones(3), np.ones((2, 2))]
+    found = distlite._C._pack_arrays(distlite._C._pack(arrays))
+    assert [each is array for each, array in zip(found, arrays, strict=True)] == [
+        True
+    ] * 2
+    with pytest.raises(TypeError, match="a pack was expected"):
+        distlite._C._pack_arrays(arrays)

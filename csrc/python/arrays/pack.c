@@ -477,9 +477,28 @@ static PyType_Spec pack_spec = {
     .slots = pack_slots,
 };
 
+/* Returns the arrays of a pack, for code that handles them one by one. */
+static PyObject *
+pack_arrays_function(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    const pack *self = (pack *)object;
+
+    if (!is_pack(object)) {
+        PyErr_Format(PyExc_TypeError, "a pack was expected, not %R",
+                     (PyObject *)Py_TYPE(object));
+        return NULL;
+    }
+    PyObject *arrays = PyTuple_New(self->pieces.count);
+    for (int i = 0; arrays != NULL && i < self->pieces.count; i++) {
+        PyTuple_SET_ITEM(arrays, i, Py_NewRef(self->sources[i].array));
+    }
+    return arrays;
+}
+
 static PyMethodDef functions[] = {
     {"_pack", pack_function, METH_O, DLPY_DOC__PACK},
     DLPY_FUNCTION("_pack_blocks", pack_blocks_function, DLPY_DOC__PACK_BLOCKS),
+    {"_pack_arrays", pack_arrays_function, METH_O, DLPY_DOC__PACK_ARRAYS},
     DLPY_FUNCTION("_find_shared", find_shared_function, DLPY_DOC__FIND_SHARED),
     {0},
 };

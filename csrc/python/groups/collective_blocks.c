@@ -289,10 +289,14 @@ note_write(const dlpy_side *side)
     return 0;
 }
 
+/* The first array of a list represents the whole list. */
 static bool
-is_shown(const dlpy_side *side)
+shows(const dlpy_side *side)
 {
-    return (side->has_tensor || side->list.count > 0) && dlpy_events_are_on();
+    const dlpy_tensor *tensor =
+        side->has_tensor || side->list.count == 0 ? &side->tensor : side->list.tensors;
+
+    return (side->has_tensor || side->list.count > 0) && dlpy_events_want(tensor);
 }
 
 /* A list has a reference to its arrays already. */
@@ -312,7 +316,7 @@ dlpy_sides_finish(dlpy_collective *self, dl_call *call, dlpy_side *input,
     dlpy_work_keep keep = {.guard = &guard};
     PyObject *result;
 
-    if (is_shown(input) || is_shown(output)) {
+    if (shows(input) || shows(output)) {
         self->inputs = arrays_of(input);
     }
     if (note_write(output) < 0

@@ -131,7 +131,7 @@ finish_in_place(dlpy_collective *self, dl_call *call, dlpy_tensor *tensor,
     static const dlpy_work_keep nothing;
     PyObject *result;
 
-    if (dlpy_events_are_on()) {
+    if (dlpy_events_want(tensor)) {
         self->inputs = array;
     }
     if (writes && dlpy_tensor_note_write(tensor, array) < 0) {

@@ -88,7 +88,7 @@ close_batch(batch *self)
 }
 
 /* Adds a message with these arguments of isend or irecv.  Returns 1; 0 if the array is
- * on a device or is to be seen by hooks; -1 with an exception set. */
+ * on a device or is to be seen by torch's profiler; -1 with an exception set. */
 static int
 add_message(batch *self, const dlpy_collective *collective, PyObject *const *given,
             const char *name, bool is_send)
@@ -105,7 +105,7 @@ add_message(batch *self, const dlpy_collective *collective, PyObject *const *giv
         return -1;
     }
     self->cores[self->count - 1] = made->core;
-    return made->core.tensor.device == DL_CPU && !dlpy_events_are_on();
+    return made->core.tensor.device == DL_CPU && !dlpy_events_want(&made->tensor);
 }
 
 /* Called once nothing can be refused any more.  Returns as add_message(). */
@@ -473,7 +473,7 @@ run_batch(batch *self, const dlpy_collective *collective)
 
 /* Begins the operations of a list of P2POps in one call of the core.  Returns None, and
  * has done nothing, if that is not possible: for a list that is wrong, arrays on
- * devices, groups of other classes, batches, and hooks. */
+ * devices, groups of other classes, batches, and torch's profiler. */
 static PyObject *
 begin_batch(PyObject *module, PyObject *list)
 {

@@ -47,16 +47,17 @@ begin_message(dlpy_message *self, PyObject *module, const form *form, dlpy_call 
     return 1;
 }
 
-/* The operations' names in events. */
+/* The operations' names in torch's events. */
 static PyObject *
 begin_event(const dlpy_message *self)
 {
     static const char *const names[] = {
         [DL_SEND] = "send", [DL_RECV] = "recv", [DL_RECV_ANY] = "recvAnySource"};
 
-    return dlpy_events_are_on() ? dlpy_event_begin(self->collective.group,
-                                                   names[self->core.op], self->array)
-                                : NULL;
+    return dlpy_events_want(&self->tensor)
+               ? dlpy_event_begin(self->collective.group, names[self->core.op],
+                                  self->array)
+               : NULL;
 }
 
 /* The message is sent later, with the batch. */

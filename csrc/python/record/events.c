@@ -1,9 +1,52 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/record/events.h"
 
+static bool look_for_torch(void);
+
+bool (*dlpy_torch_profiler_check)(void) = look_for_torch;
 bool dlpy_has_hooks;
 
-/* A failing hook must not end the program's operation, so its exception is
+static struct {
+    PyObject *profiler_enabled; /* the function, set before ask_torch() is called */
+} of_torch;
+
+static bool
+ask_torch(void)
+{
+    PyObject *answer = PyObject_CallNoArgs(DLPY_LOAD(of_torch.profiler_enabled));
+    bool is_on = answer == Py_True;
+
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return is_on;
+}
+
+/* Programs without torch call this in each barrier: their modules are searched once,
+ * and again after every import. */
+static bool
+look_for_torch(void)
+{
+    static _Atomic(Py_ssize_t) modules_before;
+    Py_ssize_t count = PyDict_Size(PyImport_GetModuleDict());
+
+    if (atomic_load_explicit(&modules_before, memory_order_relaxed) == count) {
+        return false;
+    }
+    atomic_store_explicit(&modules_before, count, memory_order_relaxed);
+    PyObject *module = dlpy_imported_module("torch.autograd");
+    PyObject *function =
+        module == NULL ? NULL : PyObject_GetAttrString(module, "_profiler_enabled");
+    Py_XDECREF(module);
+    PyErr_Clear(); /* torch is being imported */
+    if (function == NULL) {
+        return false;
+    }
+    DLPY_STORE(of_torch.profiler_enabled, function);
+    DLPY_STORE(dlpy_torch_profiler_check, ask_torch);
+    return ask_torch();
+}
+
+/* A failing profiler or hook must not end the program's operation, so its exception is
  * printed.  Ctrl-C that comes in it is raised by the operation, or right after it. */
 static void
 report_failure(PyObject *where)
@@ -19,7 +62,9 @@ report_failure(PyObject *where)
 PyObject *
 dlpy_event_begin(PyObject *group, const char *operation, PyObject *inputs)
 {
-    PyObject *module = PyImport_ImportModule("distlite.hooks");
+    PyObject *module = PyImport_ImportModule(DLPY_LOAD(dlpy_has_hooks)
+                                                 ? "distlite.hooks"
+                                                 : "distlite.tools.profiler_events");
     PyObject *event = module == NULL ? NULL
                                      : PyObject_CallMethod(module, "begin", "OsO",
                                                            group, operation, inputs);
@@ -27,6 +72,8 @@ dlpy_event_begin(PyObject *group, const char *operation, PyObject *inputs)
     Py_XDECREF(module);
     if (event == NULL) {
         report_failure(group);
+    } else if (event == Py_None) {
+        Py_CLEAR(event);
     }
     return event;
 }

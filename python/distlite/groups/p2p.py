@@ -199,7 +199,7 @@ def sendrecv(
     source = _C._sendrecv(output, input, dst, src, group, tag, group_dst, group_src)
     if source is not None:
         return source
-    # Arrays on devices, groups of other classes, batches, and hooks.
+    # Arrays on devices, groups of other classes, batches, and torch's profiler.
     send = P2POp(isend, input, dst, group, tag, group_dst)
     if src is not None or group_src is not None:
         receive = P2POp(irecv, output, src, group, tag, group_src)

@@ -10,7 +10,9 @@ to, whatever memory they share.  `op` is of all arrays, or a list has one for ea
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from threading import RLock
 from typing import Any
 
@@ -104,11 +106,24 @@ def reduce_all(arrays: Sequence[Any], op: Any, target: Target) -> Coalesced:
     plan = _plan(arrays, op, target.group)
     # A single pack is read as a whole before it is written to.
     used = _Copies(arrays, _find_shared(arrays) if len(plan) > 1 else ())
-    works = [
-        target.call(_C.all_reduce, used.take(indices), _at(op, indices[0]))
-        for indices in plan
-    ]
+    with _one_event("all_reduce", arrays, target, plan):
+        works = [
+            target.call(_C.all_reduce, used.take(indices), _at(op, indices[0]))
+            for indices in plan
+        ]
     return Coalesced(arrays, works, used.pairs)
+
+
+def _one_event(
+    operation: str, inputs: Sequence[Any], to: Target, plan: Sequence[Sequence[int]]
+) -> AbstractContextManager[None]:
+    """Makes the operations of a plan one event of torch's profiler if it is on."""
+    module = sys.modules.get("torch._C._autograd")
+    if len(plan) < 2 or module is None or not module._profiler_enabled():
+        return nullcontext()
+    from ..tools import profiler_events
+
+    return profiler_events.as_one(to.require_group(), operation, inputs)
 
 
 def send_to_all(arrays: Sequence[Any], root: int, group: Any) -> None:
@@ -128,12 +143,13 @@ def gather_lists(
     read, written = _for_gather(inputs, every)
     plan = _plan_packs(inputs, LARGE, target.group)
     works = []
-    for indices in plan:
-        lists = [
-            written.take([start + i for i in indices])
-            for start in range(0, len(every), count)
-        ]
-        works.append(target.call(_C.all_gather, lists, read.take(indices)))
+    with _one_event("all_gather", inputs, target, plan):
+        for indices in plan:
+            lists = [
+                written.take([start + i for i in indices])
+                for start in range(0, len(every), count)
+            ]
+            works.append(target.call(_C.all_gather, lists, read.take(indices)))
     return Coalesced(every, works, written.pairs)
 
 

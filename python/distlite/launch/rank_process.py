@@ -78,6 +78,12 @@ def call_lastingly(call: Callable[[], T]) -> T:
     """
     if threading.current_thread() is threading.main_thread():
         return call()
+    return call_elsewhere(call)
+
+
+def call_elsewhere(call: Callable[[], T]) -> T:
+    """Returns or raises what the call does, on a thread that lasts as long as the
+    process and is never the main one."""
     with _lock:
         wanted = _threads.get(os.getpid())
         if wanted is None:

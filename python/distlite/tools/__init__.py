@@ -20,4 +20,5 @@ In a process itself:
 
 debugger         the debugger of distlite.breakpoint()
 log_capture      lines of the log as records of the logger "distlite"
+profiler_events  operations as events of torch's profiler
 """

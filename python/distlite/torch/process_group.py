@@ -28,6 +28,7 @@ from distlite.groups.backends import backends_of
 from distlite.groups.group_making import GroupRequest
 from distlite.groups.reconfigure import make_reconfigurable
 from distlite.groups.world import GroupInfo
+from distlite.tools.profiler_events import name_backend
 
 from .errors import as_torch, raises_as_torch
 from .sparse import all_reduce_sparse
@@ -155,6 +156,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         self.options.global_ranks_in_group = ranks or []
         make = self._make_reconfigurable if enable_reconfigure else self._make
         self._own = make(store, rank, size, timeout, name)
+        name_backend(self._own, "distlite")
         if ranks:
             self._own._set_global_ranks(ranks)
 
