@@ -9,6 +9,8 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -49,6 +51,16 @@ def stay_until_told(init_method: str, ranks: int) -> None:
     all hosts here have, whoever is gone."""
     path = init_method.removeprefix("file://")
     dist.FileStore(path, ranks).barrier("told", ranks, 60)
+
+
+def end_last(store: dist.Store, rank: int, others: Iterable[int]) -> None:
+    """All end when it is over, and rank 0, whose process has the store, last."""
+    store.wait(["over"])
+    if rank == 0:
+        store.wait([f"ends/{each}" for each in others])
+    else:
+        with suppress(dist.DistError):  # it may be gone before it has answered
+            store.set(f"ends/{rank}", "")
 
 
 def values(rank: int, count: int, dtype: str, salt: int = 0) -> Any:
@@ -252,7 +264,7 @@ def give_up(
     begin = float(store.get("ended" if rank == victim else "came"))
     if store.add("told", 1) == world_size:
         store.set("over", "yes")
-    store.wait(["over"])
+    end_last(store, rank, range(1, world_size))
     return text, when - begin
 
 
@@ -275,7 +287,7 @@ def stop(rank: int, world_size: int, address: str, victim: int) -> tuple[str, st
     if store.add("told", 1) == world_size - 1:
         os.kill(int(pids[victim][0]), signal.SIGCONT)
         store.set("over", "yes")
-    store.wait(["over"])
+    end_last(store, rank, {*range(1, world_size)} - {victim})
     return f"rank {victim} (pid {pids[victim][0]} on host ", text
 
 
