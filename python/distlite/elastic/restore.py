@@ -3,11 +3,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._C import DistBackendError, ProcessGroup, broadcast, broadcast_object_list
+from .._C import (
+    DistBackendError,
+    ProcessGroup,
+    Work,
+    broadcast,
+    broadcast_object_list,
+    irecv,
+    send,
+)
 from ..groups.backends import backends_of
 from ..groups.group_making import child_request, make_group
 from ..groups.world import GroupInfo
@@ -22,6 +31,10 @@ __all__ = ["send_state"]
 
 # Bytes of a state for which groups of the sources are not made.
 SMALL = 1 << 20
+# The tag of the message that all stripes are there.
+ALL_THERE = 0x7374
+# Seconds between two looks at the peers of a stripe.
+LOOK = 0.1
 
 
 def send_state(view: View, state: dict[str, Any] | None) -> dict[str, Any]:
@@ -67,7 +80,15 @@ def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _send_stripes(view: View, blocks: list[np.ndarray[Any, Any]]) -> None:
     count = len(view.sources)
+    is_source = view.group.rank() in view.sources
     works, groups = [], []
+    # One who leaves ends `view.group`, and not the groups of stripes: the others learn
+    # it from these messages, which say that all stripes are there.
+    peers = view.behind if is_source else view.sources
+    ends = [
+        irecv(np.empty(0), None, view.group, ALL_THERE, group_src=each)
+        for each in peers
+    ]
     try:
         for turn, source in enumerate(view.sources):
             ranks = sorted([source, *view.behind])
@@ -76,16 +97,31 @@ def _send_stripes(view: View, blocks: list[np.ndarray[Any, Any]]) -> None:
             group = _stripe_group(view, ranks, turn)
             groups.append(group)
             for block in blocks:
-                first, end = (block.size * each // count for each in (turn, turn + 1))
-                if first < end:
-                    stripe, root = block[first:end], ranks.index(source)
+                first, last = (block.size * t // count for t in (turn, turn + 1))
+                if first < last:
+                    stripe, root = block[first:last], ranks.index(source)
                     work = broadcast(stripe, None, group, True, group_src=root)
                     works.append(work)
         for work in works:
-            work.wait()
+            _wait(work, ends)
+        for each in peers:
+            send(np.empty(0), None, view.group, ALL_THERE, group_dst=each)
+        for end in ends:
+            end.wait()
     finally:
         for group in groups:
             group.shutdown()
+
+
+def _wait(work: Work, ends: list[Work]) -> None:
+    """Waits for a stripe, or until a peer has left the epoch, which it raises."""
+    while not work.is_completed():
+        for each in ends:
+            if each.is_completed():
+                each.wait()
+        with suppress(DistBackendError):
+            work.wait(LOOK)
+    work.wait()
 
 
 def _stripe_group(view: View, ranks: list[int], turn: int) -> ProcessGroup:
