@@ -566,6 +566,29 @@ size_of_file(const kept *k)
     return file.st_size;
 }
 
+CHECK_CASE(a_file_is_replaced_between_two_slow_syncs)
+{
+    static kept k;
+
+    start_gated(&k);
+    set(&k, "a", "1");
+    CHECK_OK(dl_journal_commit(k.journal));
+    dl_journal_wake(k.journal, dl_journal_next_wake(k.journal));
+    grow(&k, 17 << 20);
+    CHECK(size_of_file(&k) > 17 << 20);
+    atomic_store(&gate_is_closed, false);
+    for (int i = 0; i < 5000 && size_of_file(&k) > 17 << 20; i++) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+        dl_journal_wake(k.journal, dl_now() + 2 * DL_SECOND);
+    }
+    CHECK(size_of_file(&k) < 2 << 20);
+    end(&k);
+    CHECK_OK(reopen(&k));
+    CHECK(holds(&k, "a", "1"));
+    end(&k);
+    remove_folder(&k);
+}
+
 /* Queues go on in all ways, in the old file and in the new one. */
 CHECK_CASE(a_file_that_is_replaced_has_the_same_contents)
 {

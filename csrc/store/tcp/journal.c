@@ -283,8 +283,10 @@ dl_journal_wake(dl_journal *journal, int64_t now)
     if (journal->look_at <= now) {
         journal->look_at = now + SYNC_LOOK;
     }
-    if (dl_journal_sync_is_over(&journal->syncing)) {
-        (void)end_sync(journal);
+    if (dl_journal_sync_is_over(&journal->syncing) && end_sync(journal) == DL_OK
+        && !journal->is_broken && !has_changes(journal)) {
+        /* On a slow disk the next sync begins at once, so no commit finds none. */
+        replace_if_grown(journal);
     }
     if (next_sync(journal) <= now) {
         dl_journal_sync_begin(&journal->syncing, journal->fd);
