@@ -9,7 +9,7 @@
 
 /* The owner answers at the deadline of a lock, and its answer, which names the holder,
  * needs time to arrive. */
-#define ANSWER_PATIENCE (DL_SECOND / 2)
+#define ANSWER_PATIENCE (900 * DL_MILLISECOND)
 
 /* A get and a fetch send the request for the next part before they have read the last
  * one, so that the owner works while the data travel. */
