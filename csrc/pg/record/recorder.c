@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/thread.h"
 #include "pg/record/recording_file.h"
 
@@ -306,7 +307,7 @@ tail_of(const char *text, size_t room)
 static uint32_t
 find_site_locked(const dl_plain_site *wanted)
 {
-    uint32_t first = (uint32_t)(wanted->line * 31 + strlen(wanted->file));
+    uint32_t first = (uint32_t)(dl_hash(dl_bytes_of(wanted->file)) + wanted->line * 31);
     dl_plain_site found;
 
     for (uint32_t i = first; i != first + SITE_ROWS; i++) {
