@@ -188,6 +188,9 @@ sim_store_damage(void)
     sim_random random = sim_random_of(sim.seed, 9);
     journal whole = read_journal(SIM_JOURNAL);
 
+    /* Faults may last longer than the clients. */
+    sim_disk_set_full(0, false);
+    sim_disk_set_slow(0, 0);
     for (int i = 0; i < TRIES && whole.size > 0; i++) {
         damage_once(&random, &whole);
     }

@@ -62,7 +62,8 @@ def test_the_store_passes_some_seeds() -> None:
 # (6626). The world itself: a server that a fault kills while it stops has ended, too
 # (61429); each call of a window has a deadline of its own (924). A server that has no
 # descriptor for the folder of its journal does not replace that (204143); one that
-# starts with less than the whole of a damaged journal may replace it at once (738).
+# starts with less than the whole of a damaged journal may replace it at once (738), and
+# its disk is not full any more (4451).
 @pytest.mark.parametrize(
     ("stage", "seed"),
     [
@@ -77,7 +78,7 @@ def test_the_store_passes_some_seeds() -> None:
         *(("join-apart", seed) for seed in (3815, 4988)),
         *(("collectives-apart", seed) for seed in (56, 97, 114, 195, 282, 690, 1352)),
         *(("join", seed) for seed in (1877, 3649, 4322, 4566, 4730, 6626)),
-        ("damage", 738),
+        *(("damage", seed) for seed in (738, 4451)),
         *(("collectives", seed) for seed in (353, 924, 2439, 4394)),
     ],
 )
