@@ -34,7 +34,7 @@ typedef struct member {
     bool is_last; /* of the group that has to come about */
     bool has_ended;
     bool has_joined, has_sub, has_timed_out;
-    int64_t deadline;
+    int64_t deadline; /* of what it joins */
     int64_t pids[RANKS]; /* by rank, of the processes that it has joined with */
     int64_t sub_pids[RANKS];
 } member;
@@ -88,6 +88,14 @@ have_decided(void *context)
 
 /* What ranks are told. */
 
+/* Also a member that still asks the store whom it has waited for. */
+static bool
+is_late(const member *one)
+{
+    return one->has_timed_out
+           || (!is_over(one) && !one->has_joined && one->deadline <= sim.now);
+}
+
 /* In a timeout a rank may name one that has timed out for the same reason, because it does
  * not know whom that waited for, or the leader of a host whose ranks have not all come. */
 static bool
@@ -96,7 +104,7 @@ is_at_fault(int rank)
     dl_status status = dl_last_error()->status;
 
     for (int i = 0; status == DL_TIMEOUT && i < run.member_count; i++) {
-        if (run.members[i].rank == rank && run.members[i].has_timed_out) {
+        if (run.members[i].rank == rank && is_late(&run.members[i])) {
             return true;
         }
     }
@@ -158,6 +166,7 @@ join_group(member *self, const dl_backend_options *options, int64_t limit,
 {
     dl_deadline deadline = dl_deadline_after(limit);
 
+    self->deadline = deadline.at;
     dl_status status = dl_roster_new(options, deadline, roster);
     sim_note("%s joins %s: %d %s", self->name, options->group_name, status,
              status == DL_OK ? "" : dl_last_error()->text);
