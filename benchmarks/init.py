@@ -35,7 +35,8 @@ from ranks import Runner, find_runners
 
 PEERS = ["distlite", "openmpi", "mpich", "torch"]
 TOTAL, MEMORY = "import to the first result", "memory"
-STEPS = ["import", "init", "first all_reduce", TOTAL, "new_group", "destroy", MEMORY]
+STEPS = ["import", "init", "first all_reduce", TOTAL, "new_group", "destroy"]
+STEPS += ["stateless_group", MEMORY]
 RANKS = [1, 2, 4, 8]
 ROUNDS = 7
 PATIENCE = 300

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,18 +48,18 @@ def memory_mib() -> float:
     return int(kib) / 1024
 
 
-def meet(folder: str, size: int) -> None:
-    """Waits until all ranks have imported the library: the differences between their
-    starts are due to the launcher, and would be most of the time of a quick init."""
-    tempfile.mkstemp(dir=folder, prefix="imported")
-    while sum(name.startswith("imported") for name in os.listdir(folder)) < size:
+def meet(folder: str, size: int, what: str) -> None:
+    """Waits until all ranks have done that: the differences between their starts are
+    due to the launcher, and would be most of the time of a quick init."""
+    tempfile.mkstemp(dir=folder, prefix=what)
+    while sum(name.startswith(what) for name in os.listdir(folder)) < size:
         time.sleep(0.001)
 
 
 def run_dist(clock: Clock, peer: str, rank: int, size: int, folder: str) -> float:
     """distlite or torch; seconds since boot at the end of the first op."""
     dist = clock.time("import", importlib.import_module, MODULES[peer])
-    meet(folder, size)
+    meet(folder, size, "imported")
     where = {"init_method": f"file://{folder}/store", "rank": rank, "world_size": size}
     clock.time("init", dist.init_process_group, "gloo", **where)
     array = np.ones(2, np.float32)
@@ -72,6 +73,15 @@ def run_dist(clock: Clock, peer: str, rank: int, size: int, folder: str) -> floa
     if hasattr(dist, "new_group"):
         clock.time("new_group", dist.new_group, list(range(size)))
     clock.time("destroy", dist.destroy_process_group)
+    if hasattr(dist, "stateless_group"):
+        port = Path(folder, "port")
+        if rank == 0:
+            socket = importlib.import_module("socket")  # not before: joining loads it
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port.write_text(str(free.getsockname()[1]))
+        meet(folder, size, "left")
+        address = f"127.0.0.1:{port.read_text()}"
+        clock.time("stateless_group", dist.stateless_group, address, rank, size)
     return end
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,8 +21,6 @@ from workers import SOON, rank_outcomes, run_ranks
 import distlite as dist
 
 LONG = stateless_ranks.LONG
-# The names that the lock of all groups of a server has.
-LOCK = {"group_ends_lock", "group_ends_lock/released"}
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def place_of(store: dist.TCPStore) -> str:
 def test_groups_of_one_port_at_once(address, served):
     for each in (address, place_of(served)):
         run_in_threads(each, ["one", "two"], 3)
-    assert set(served.list_keys()) <= LOCK
+    assert not served.list_keys()
     assert not dist.is_initialized()
 
 
@@ -81,7 +81,7 @@ def test_fifty_groups_leave_nothing(address, served):
     while any(map(gt, counted(), before)) and time.monotonic() < deadline:
         time.sleep(0.01)  # threads and descriptors end after the last message
     assert not any(map(gt, counted(), before))
-    assert set(served.list_keys()) <= LOCK
+    assert not served.list_keys()
     assert served.stats()["waiters"] == 0
 
 
@@ -110,9 +110,30 @@ def test_what_a_failed_group_leaves_goes(served):
     assert left == {"again", "never"}
     run_in_threads(place_of(served), ["again"])
     deadline = time.monotonic() + LONG
-    while not set(served.list_keys()) <= LOCK:
+    while served.list_keys():
         assert time.monotonic() < deadline
         run_in_threads(place_of(served), ["other"])
+
+
+def test_a_group_waits_while_what_is_left_of_another_is_deleted(served):
+    served.set("group_ends/group/again/", f"{-(1 << 50)} another process")
+    with pytest.raises(dist.DistStoreError, match="group 'again' is being deleted"):
+        dist.stateless_group(place_of(served), 0, 1, "again", timeout=0.2)
+    served.set("group_ends/group/again/", "-1 a process that has ended")
+    run_in_threads(place_of(served), ["again"])
+    assert not served.list_keys()
+
+
+def test_the_first_group_loads_no_large_module(served):
+    """Their imports take longer than all else."""
+    program = f"""
+import distlite, sys
+distlite.stateless_group("127.0.0.1:{served.port}", 0, 1).shutdown()
+print(*{{"socket", "urllib.parse", "uuid"}} & set(sys.modules))
+"""
+    words = [sys.executable, "-c", program]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert shown == "\n"
 
 
 REFUSED = [

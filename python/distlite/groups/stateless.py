@@ -11,10 +11,12 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from datetime import timedelta
+from os import urandom
 from typing import Any
 
 from .._C import (
     DistNetworkError,
+    DistStoreError,
     PrefixStore,
     ProcessGroup,
     Store,
@@ -27,7 +29,6 @@ from .._C import (
     send_object_list,
 )
 from ..rendezvous import address_of
-from ..stores.store_lock import StoreLock
 from .backends import backends_of
 from .check_in import Presence
 from .group_making import GroupRequest
@@ -219,7 +220,7 @@ def _join(
     group, prefix = None, f"group/{name}/"
     try:
         root.set_timeout(_shorter(limit))
-        _note_end(root, prefix, limit)
+        _note_end(root, prefix, limit, since)
         request = GroupRequest(info, PrefixStore(prefix[:-1], root), rank, limit)
         request.kind, request.label = StatelessGroup, name
         request.description = "stateless"
@@ -236,8 +237,12 @@ def _join(
     return group
 
 
-# The times at which groups that are being made have failed, by the server's clock.
+# A key for each group that is being made: the time by the server's clock from which on
+# others may delete what is left of it.  Who does that puts a negative number there, the
+# time until which it has to be done, and what tells it from others.
 _ENDS = "group_ends/"
+# Milliseconds: the end of a group without a timeout, and what deleting may take.
+_NEVER, _LEASE = 1 << 62, 30_000
 
 
 def _now(store: Store) -> int:
@@ -245,33 +250,60 @@ def _now(store: Store) -> int:
     return int(store.stats()["uptime_ms"])
 
 
-def _note_end(store: TCPStore, prefix: str, limit: timedelta) -> None:
-    """Notes when the keys below `prefix` are of no use any more, and deletes those of
-    groups for which this time is over.
+def _number_in(value: bytes) -> int:
+    return int(value.partition(b" ")[0])
 
-    The lock keeps a group that begins anew from losing keys."""
-    now = _now(store)
-    with StoreLock(store, "group_ends_lock", lease=30.0):
-        for key, over in store.items(_ENDS):
-            if int(over) < now:
-                _delete(store, key.removeprefix(_ENDS))
-        if limit >= timedelta(0):
-            end = now + 2 * int(limit.total_seconds() * 1000)
-            store.set(_ENDS + prefix, str(end))
+
+def _note_end(store: TCPStore, prefix: str, limit: timedelta, since: float) -> None:
+    """Notes when the keys below `prefix` are of no use any more.
+
+    What an earlier group has left there may be being deleted just then: so a group that
+    begins anew loses no keys."""
+    length = int(limit.total_seconds() * 1000) if limit >= timedelta(0) else _NEVER
+    while True:
+        now = _now(store)
+        end, value = _ENDS + prefix, str(min(now + 2 * length, _NEVER))
+        found = store.compare_set(end, "", value)
+        number = _number_in(found)
+        # The first rank has noted it for the others, unless that was in another group.
+        if number >= min(now + length, _NEVER):
+            return
+        if now >= -number:
+            store.compare_set(end, found, value)
+        elif _is_over(limit, since):
+            name = prefix.split("/")[1]
+            raise DistStoreError(f"what is left of group {name!r} is being deleted")
+        else:
+            time.sleep(0.01)
 
 
 def _clean(group: StatelessGroup, prefix: str) -> None:
     """Deletes the keys by which the ranks have met, while none of them can begin to
-    meet again."""
+    meet again, and then what other groups have left."""
+    store, keys = group._root, list[str]()
     barrier(group)
-    if group.rank() == 0:
-        with suppress(DistNetworkError):  # without a server there are no keys, either
-            _delete(group._root, prefix)
+    with suppress(DistNetworkError):  # without a server there are no keys, either
+        if group.rank() == 0:
+            keys = store.list_keys()
+            _delete(store, keys, prefix)
     barrier(group)
+    with suppress(DistNetworkError):
+        for key in keys:
+            if key.startswith(_ENDS) and key != _ENDS + prefix:
+                _delete_if_over(store, keys, key.removeprefix(_ENDS))
 
 
-def _delete(store: TCPStore, prefix: str) -> None:
-    for key in store.list_keys():
+def _delete_if_over(store: TCPStore, keys: list[str], prefix: str) -> None:
+    now, end = _now(store), _ENDS + prefix
+    found = store.compare_set(end, "0", "0")
+    claim = f"{-(now + _LEASE)} {urandom(8).hex()}".encode()
+    is_over = abs(_number_in(found)) < now
+    if is_over and store.compare_set(end, found, claim) == claim:
+        _delete(store, keys, prefix)
+
+
+def _delete(store: TCPStore, keys: list[str], prefix: str) -> None:
+    for key in keys:
         if key.startswith(prefix):
             store.delete_key(key)
     store.delete_key(_ENDS + prefix)

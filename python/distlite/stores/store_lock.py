@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import threading
 import time
-import uuid
 import weakref
 from datetime import timedelta
 from typing import Any
@@ -151,7 +149,7 @@ class StoreLock:
         """
         if self._value:
             raise RuntimeError(f"lock {self.name!r} is held already by this object")
-        self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
+        self._owner = f"{os.uname().nodename}:{os.getpid()}:{os.urandom(16).hex()}"
         value, limit, seen = self._value_of(0), self._limit(timeout), _Seen()
         ends = time.monotonic() + limit if limit >= 0 else float("inf")
         try:
