@@ -80,7 +80,7 @@ _LATER = {
     ),
     "groups.regroup": "shrink_group split split_group",
     "groups.stateless": "StatelessGroup stateless_group",
-    "objects.safe_encode": "register_safe_type",
+    "objects.safe_codec": "register_safe_type",
     "shared": "shared_zeros",
     "stores.relay": "StoreRelay store_relay",
     "tools.log_capture": "capture_log",

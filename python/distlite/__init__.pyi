@@ -80,7 +80,7 @@ from .groups.reconfigure import (
 )
 from .groups.regroup import shrink_group, split, split_group
 from .groups.stateless import StatelessGroup, stateless_group
-from .objects.safe_encode import register_safe_type
+from .objects.safe_codec import register_safe_type
 from .shared import shared_zeros
 from .stores.relay import StoreRelay, store_relay
 from .tools.log_capture import capture_log

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 
 from distlite import register_safe_type
-from distlite.objects.safe_decode import Malformed, decode
-from distlite.objects.safe_encode import Unsafe, encode
+from distlite.objects.safe_codec import Malformed, Unsafe, decode, encode
 
 LARGEST = 64 << 10
 # Of one input: what takes longer grows faster than the input.

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import _thread
 import os
-import sys
 import tempfile
 import time
 import warnings
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -21,7 +21,7 @@ from group_ranks import init
 from p2p_ranks import failure_of
 
 import distlite
-from distlite.objects import object_collectives, object_transfer
+from distlite.objects import object_collectives
 
 # A part of its own, several rounds of a slot, and odd.
 LARGE = 300_001
@@ -357,13 +357,13 @@ def late_rest(
     init(rank, world_size, init_method, seconds=20)
     distlite.barrier()
     if rank == 1:
-        rest = object_transfer.gather_rest
+        rest = object_collectives._RESTS[object_collectives.GATHER]
 
         def stall(*arguments: Any) -> Any:
             store.wait(["given up"])
             return rest(*arguments)
 
-        object_transfer.gather_rest = stall
+        object_collectives._RESTS[object_collectives.GATHER] = stall
     store = distlite.group.WORLD.get_group_store()
     if rank == 0:
         distlite.group.WORLD.set_timeout(timedelta(milliseconds=300))
@@ -507,14 +507,12 @@ def huge(rank: int, world_size: int, init_method: str) -> list[int]:
 def out_of_memory(rank: int, world_size: int, init_method: str) -> Any:
     """A receiver that has no room tells the others, who are on their way already."""
     init(rank, world_size, init_method)
-    import distlite.objects.object_transfer as transfer
-
     if rank == 1:
 
         def no_memory(size: int) -> None:
             raise MemoryError(f"no room for {size} bytes")
 
-        transfer.empty = no_memory
+        object_collectives.empty = no_memory
     sent = [np.ones(LARGE)] if rank == 0 else [None]
     began = time.monotonic()
     kind, text, _ = failure_of(lambda: distlite.broadcast_object_list(sent))
@@ -563,29 +561,30 @@ def interrupted_before_rest(
     return said
 
 
-class InterruptedImport:
-    """Interrupts the first import of object_transfer."""
+@contextmanager
+def interrupted_rest(name: str) -> Iterator[None]:
+    """Interrupts what follows the header of a message."""
 
-    def __enter__(self) -> None:
-        del sys.modules[object_transfer.__name__], distlite.objects.object_transfer
-        sys.meta_path.insert(0, self)
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
 
-    def __exit__(self, *_: Any) -> None:
-        sys.meta_path.remove(self)
+    rest = getattr(object_collectives, name)
+    setattr(object_collectives, name, interrupt)
+    try:
+        yield
+    finally:
+        setattr(object_collectives, name, rest)
 
-    def find_spec(self, name: str, *_: Any) -> None:
-        if name == object_transfer.__name__:
-            raise KeyboardInterrupt
 
-
-def interrupted_import(
+def interrupted_message(
     rank: int, world_size: int, init_method: str, interrupted: int
 ) -> list[tuple[str, str] | None]:
     """Rank 0 sends two large objects, and one rank is interrupted within the first."""
     init(rank, world_size, init_method, seconds=60)
     distlite.barrier()
     store = distlite.group.WORLD.get_group_store()
-    with InterruptedImport() if rank == interrupted else nullcontext():
+    name = "take_rest" if rank else "put_rest"
+    with interrupted_rest(name) if rank == interrupted else nullcontext():
         said = [message_failure(rank, "first")]
     store.set(f"{rank} was told", "")
     store.wait([f"{interrupted} was told"])

@@ -351,7 +351,7 @@ def test_an_interrupt_between_header_and_rest_keeps_nobody_waiting(op):
 
 @pytest.mark.parametrize("interrupted", [0, 1])
 def test_no_message_follows_one_that_was_cut_in_two(interrupted):
-    ranks = run_ranks(object_ranks.interrupted_import, 2, interrupted=interrupted)
+    ranks = run_ranks(object_ranks.interrupted_message, 2, interrupted=interrupted)
     first, second = zip(*ranks, strict=True)
     assert first[interrupted][0] == "KeyboardInterrupt"
     for said in second:

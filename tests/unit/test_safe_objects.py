@@ -15,8 +15,14 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from hypothesis.extra import numpy as arrays
 
 import distlite
-from distlite.objects.safe_decode import Malformed, decode
-from distlite.objects.safe_encode import DEPTH_LIMIT, Unsafe, encode, register_safe_type
+from distlite.objects.safe_codec import (
+    DEPTH_LIMIT,
+    Malformed,
+    Unsafe,
+    decode,
+    encode,
+    register_safe_type,
+)
 
 BESIDE = (1 << 62, 1)
 # However busy the machine is, and however slow a sanitizer makes it.
@@ -313,7 +319,7 @@ def test_no_memory_is_no_mistake_of_the_caller(monkeypatch):
     def encode_nothing(value: object, least: int) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("distlite.objects.safe_encode.encode", encode_nothing)
+    monkeypatch.setattr("distlite.objects.safe_codec.encode", encode_nothing)
     with (
         distlite.process_group(store=distlite.HashStore(), rank=0, world_size=1),
         pytest.raises(MemoryError, match="rank 0: there is not enough memory to"),

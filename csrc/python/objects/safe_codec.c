@@ -2,8 +2,8 @@
  *
  * Encodes and decodes the frequent values of safe mode: None, bool, int, float, str,
  * bytes, list, tuple and dict, without their subclasses.  The format is described in
- * safe_encode.py.  Other values are passed to a function written in Python, which calls
- * back for nested values; safe_encode.py and safe_decode.py contain these functions. */
+ * safe_codec.py.  Other values are passed to a function written in Python, which calls
+ * back for nested values; safe_codec.py contains these functions. */
 #include <string.h>
 
 #include "base/reader.h"
@@ -311,7 +311,7 @@ typedef struct decoder {
 /* Decodes one value.  Returns 0, or -1 with an exception set. */
 static int take(decoder *self, int depth, PyObject **value);
 
-/* safe_decode.py reports to its caller that the bytes are malformed. */
+/* safe_codec.py reports to its caller that the bytes are malformed. */
 static int
 fail(const char *text)
 {

@@ -5,8 +5,8 @@ A rank sends a header of 32 bytes, little-endian, and behind it its stream if th
 room: four letters with the version; a byte that says how objects are encoded, whether
 only proved ranks may send pickles, and whether this rank has failed; three zero bytes;
 how many objects; the size of the stream; its parts (for a scatter see
-object_transfer.py).  The stream of a rank that has failed is the reason.  What is small
-is packed, moved and loaded in C (csrc/python/objects/object_call.c).
+object_collectives.py).  The stream of a rank that has failed is the reason.  What is
+small is packed, moved and loaded in C (csrc/python/objects/object_call.c).
 
 Loading a pickle runs code that its sender chose, so the sender has to be a rank of this
 job.  A rank is proved if it runs as the same user on this host, or has proved the job's
@@ -35,33 +35,6 @@ from .._C import (
 from .._environment import OBJECTS_VARIABLE, objects_setting
 from ..groups.world import info_of, is_outside, world
 from .object_message import SAFE, Message, empty, failure, load, memory_of, pack, said
-
-__all__ = [
-    "ALL_GATHER",
-    "BROADCAST",
-    "FAILED",
-    "FULL",
-    "GATHER",
-    "MAGIC",
-    "RECV",
-    "ROOM",
-    "SAFE",
-    "SCATTER",
-    "SEND",
-    "TAG",
-    "Call",
-    "Header",
-    "begin",
-    "begin_anew",
-    "block_of",
-    "headers_of",
-    "lengths_differ",
-    "modes_differ",
-    "or_first",
-    "raise_failure",
-    "root_of",
-    "set_safe_objects",
-]
 
 # As csrc/python/objects/object_call.c numbers them; messages are between two ranks.
 BROADCAST, ALL_GATHER, GATHER, SCATTER, SEND, RECV = range(6)

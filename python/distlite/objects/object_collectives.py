@@ -5,31 +5,47 @@ Each begins with blocks, in which a rank describes its objects to those that tak
 or tells them that it failed, so that none waits for data that will not come. Small
 objects are in the block itself, and most calls with them are made in C
 (csrc/python/objects/object_functions.c); larger data follow, a large array directly
-from the sender's memory into the receiver's.
+from the sender's memory into the receiver's: first the streams, then the first part of
+each rank, the second, and so on.
+
+What the ranks know from the blocks decides how.  After an all_gather and a broadcast
+they all know the same, and move each stream and part by a collective.  So they do after
+a scatter, whose blocks say whether streams follow, of all ranks then: `parts` is 0 if
+nothing follows, otherwise one more than the most parts of a rank, and `count` is the
+parts of the rank itself.  In a gather only the destination hears of all ranks, so that
+the others send it messages.
 
 In a message nothing goes back: ranks may send to each other before they receive, and
 what a rank receives from another is always the beginning or the rest of a list.  A
 receiver that refuses a list takes all of it, so that the next one begins with its
 header.  All have a tag of their own: arrays do not mix with them.
 
-Objects are pickled, or in safe mode encoded as data, see safe_encode.py; object_call.py
+Objects are pickled, or in safe mode encoded as data, see safe_codec.py; object_call.py
 says who may send pickles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from .. import _C
 from .._C import (
+    _OBJECT_ROOM as ROOM,
+    _OBJECT_TAG as TAG,
     DistBackendError,
     DistError,
     ProcessGroup,
+    all_gather,
     all_gather_object,
+    broadcast,
     broadcast_object_list,
     gather_object,
+    recv,
     recv_object_list,
     scatter_object_list,
+    scatter_v,
+    send,
     send_object_list,
 )
 from ..groups.world import world
@@ -42,7 +58,6 @@ from .object_call import (
     RECV,
     SCATTER,
     SEND,
-    TAG,
     Call,
     Header,
     begin,
@@ -54,23 +69,28 @@ from .object_call import (
     raise_failure,
     set_safe_objects,
 )
-from .object_message import Message, failure, length_of, load
-
-if TYPE_CHECKING:
-    from .object_transfer import Contents
+from .object_message import (
+    Message,
+    empty,
+    failure,
+    length_of,
+    load,
+    memory_of,
+    part_sizes,
+)
 
 __all__ = [
     "all_gather_object",
     "broadcast_object_list",
-    "call_with_list",
-    "exchanged",
     "gather_object",
     "recv_object_list",
     "scatter_object_list",
     "send_object_list",
     "set_safe_objects",
-    "settled",
 ]
+
+# The stream and the parts of one rank.
+Contents = tuple[Any, list[Any]]
 
 
 def loaded(call: Call, source: int, stream: Any, buffers: list[Any]) -> Any:
@@ -163,7 +183,7 @@ def settled(call: Call, count: int, sent: Any, blocks: list[bytes]) -> list[Any]
         message = message_of(sent)
         if message.error is not None:
             raise message.error
-        moved(call, put_rest, message)
+        moved(call, put_rest, message, TAG)
         return []
     message, headers, contents = moved(call, move_rest, count, sent, blocks)
     raise_failure(call, message, headers)
@@ -187,30 +207,141 @@ def move_rest(
     # After an all_gather all ranks know who failed, and send nothing more.
     if call.op == ALL_GATHER and failed:
         return message, headers, []
-    from . import object_transfer
-
-    rests: dict[int, Callable[..., list[Contents]]] = {
-        BROADCAST: object_transfer.broadcast_rest,
-        ALL_GATHER: object_transfer.all_gather_rest,
-        GATHER: object_transfer.gather_rest,
-        SCATTER: object_transfer.scatter_rest,
-    }
     given = messages if call.op == SCATTER else message
-    return message, headers, rests[call.op](call, given, headers)
+    return message, headers, _RESTS[call.op](call, given, headers)
 
 
-def put_rest(call: Call, message: Message) -> None:
-    """Sends what follows the header of a message."""
-    from . import object_transfer
+def broadcast_rest(
+    call: Call, message: Message, headers: list[Header]
+) -> list[Contents]:
+    """Returns the root's stream and parts; nothing of use on the root itself."""
+    is_root = call.rank == call.root
+    header = headers[0]
 
-    object_transfer.put_rest(call, message, TAG)
+    def cast(own: Any, size: int) -> Any:
+        memory = memory_of(own) if is_root else empty(size)
+        broadcast(memory, group=call.group, group_src=call.root)
+        return memory
+
+    stream = header.stream()
+    if stream is None:
+        stream = cast(message.stream, header.size)
+    sizes = part_sizes(stream, header.parts)
+    owns = message.parts if is_root else [None] * header.parts
+    parts = [cast(own, size) for own, size in zip(owns, sizes, strict=True)]
+    return [(stream, parts)]
 
 
-def take_rest(call: Call, header: Header) -> Contents:
-    """Returns what follows the header of a message."""
-    from . import object_transfer
+def all_gather_rest(
+    call: Call, message: Message, headers: list[Header]
+) -> list[Contents]:
+    """Returns the streams and parts by rank."""
 
-    return object_transfer.take_rest(call, header, call.root, TAG)
+    def collect(own: Any, sizes: list[int]) -> list[Any]:
+        outputs = [empty(size) for size in sizes]
+        all_gather(outputs, memory_of(own), call.group)
+        return outputs
+
+    streams: list[Any] = [header.stream() for header in headers]
+    if None in streams:
+        sizes = [
+            header.size if stream is None else 0
+            for header, stream in zip(headers, streams, strict=True)
+        ]
+        followed = collect(message.stream if sizes[call.rank] else b"", sizes)
+        for source, stream in enumerate(followed):
+            streams[source] = stream if sizes[source] else streams[source]
+    tables = [
+        part_sizes(stream, header.parts)
+        for stream, header in zip(streams, headers, strict=True)
+    ]
+    parts: list[list[Any]] = [[] for _ in headers]
+    for i in range(max(header.parts for header in headers)):
+        sizes = [table[i] if i < len(table) else 0 for table in tables]
+        own = message.parts[i] if i < len(message.parts) else b""
+        for source, part in enumerate(collect(own, sizes)):
+            if i < headers[source].parts:
+                parts[source].append(part)
+    return list(zip(streams, parts, strict=True))
+
+
+def gather_rest(call: Call, message: Message, headers: list[Header]) -> list[Contents]:
+    """Returns the streams and parts by rank, on the root."""
+    if call.rank != call.root:
+        put_rest(call, message, _C._GATHER_TAG)
+        return []
+    return [
+        (message.stream, [_copy(part) for part in message.parts])
+        if rank == call.rank
+        else take_rest(call, header, rank, _C._GATHER_TAG)
+        for rank, header in enumerate(headers)
+    ]
+
+
+def _copy(part: Any) -> Any:
+    copied = empty(len(part))
+    copied[:] = memory_of(part)
+    return copied
+
+
+def put_rest(call: Call, message: Message, tag: int) -> None:
+    """Sends what has no room behind the header to the root, or the receiver."""
+    if len(message.stream) > ROOM:
+        send(memory_of(message.stream), group=call.group, tag=tag, group_dst=call.root)
+    for part in message.parts:
+        if len(part):
+            send(memory_of(part), group=call.group, tag=tag, group_dst=call.root)
+
+
+def take_rest(call: Call, header: Header, rank: int, tag: int) -> Contents:
+    """Receives from `rank` what has no room behind the header."""
+
+    def take(size: int) -> Any:
+        memory = empty(size)
+        if size:
+            recv(memory, group=call.group, tag=tag, group_src=rank)
+        return memory
+
+    stream: Any = header.stream()
+    if stream is None:
+        stream = take(header.size)
+    return stream, [take(size) for size in part_sizes(stream, header.parts)]
+
+
+def scatter_rest(
+    call: Call, messages: list[Message], headers: list[Header]
+) -> list[Contents]:
+    """Returns the stream and the parts of this rank.  On the source, `messages` are
+    those for all ranks."""
+    header = headers[0]
+    is_source = call.rank == call.root
+    if not header.parts:
+        return [(header.stream(), [])]
+
+    def deal(owns: list[Any], size: int) -> Any:
+        output = empty(size)
+        inputs = [memory_of(own) for own in owns] if is_source else None
+        scatter_v(output, inputs, group=call.group, group_src=call.root)
+        return output
+
+    stream = deal([message.stream for message in messages], header.size)
+    sizes = part_sizes(stream, header.count)
+    buffers = []
+    for i in range(header.parts - 1):
+        owns = [
+            message.parts[i] if i < len(message.parts) else b"" for message in messages
+        ]
+        part = deal(owns, sizes[i] if i < header.count else 0)
+        buffers += [part] if i < header.count else []
+    return [(stream, buffers)]
+
+
+_RESTS: dict[int, Callable[..., list[Contents]]] = {
+    BROADCAST: broadcast_rest,
+    ALL_GATHER: all_gather_rest,
+    GATHER: gather_rest,
+    SCATTER: scatter_rest,
+}
 
 
 def put(call: Call, objects: Any, found: list[Any]) -> None:
@@ -285,7 +416,7 @@ def take_objects(call: Call, header: Header, length: int) -> list[Any]:
         raise DistBackendError(f"{call.where()}: rank {call.root}: {header.text()}")
     stream, buffers = header.stream(), []
     if stream is None or header.parts:
-        stream, buffers = moved(call, take_rest, header)
+        stream, buffers = moved(call, take_rest, header, call.root, TAG)
     if call.refusal or header.kind != call.kind or header.count != length:
         refuse_header(call, header, length)
     objects: list[Any] = loaded(call, call.root, stream, buffers)

@@ -23,18 +23,6 @@ if TYPE_CHECKING:
 
     from .object_call import Call
 
-__all__ = [
-    "SAFE",
-    "Message",
-    "empty",
-    "failure",
-    "length_of",
-    "load",
-    "memory_of",
-    "pack",
-    "part_sizes",
-    "said",
-]
 
 # The least size of a part, which is a transfer of its own: smaller memory is cheaper to
 # copy into the stream.
@@ -168,7 +156,7 @@ class _Thawed:
 
 
 def _encode(value: Any) -> tuple[bytearray, list[Any]]:
-    from .safe_encode import encode
+    from .safe_codec import encode
 
     stream, buffers = encode(value, PART_LEAST)
     return stream, [memoryview(buffer) for buffer in buffers]
@@ -207,7 +195,7 @@ def _name_of(value: Any) -> str:
 def load(stream: Any, buffers: list[Any], kind: int) -> Any:
     """Returns the value; raises whatever loading it raises."""
     if kind & SAFE:
-        from .safe_decode import decode
+        from .safe_codec import decode
 
         return decode(memoryview(stream)[: len(stream) - 8 * len(buffers)], buffers)
     return loads(stream, buffers=buffers) if buffers else loads(stream)

@@ -6,26 +6,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .. import _C
 from .._C import (
     ProcessGroup,
-    _kept_call,
     broadcast_object_list,
     recv_object_list,
     scatter_object_list,
     send_object_list,
 )
-from ..groups.world import is_outside
-from .object_call import ALL_GATHER, GATHER, Call, begin
+from ..groups.world import get_world_size, is_outside
+from .object_call import GATHER, Call, begin
 from .object_collectives import exchanged
-
-__all__ = [
-    "all_gather_object",
-    "broadcast_object",
-    "gather_object",
-    "recv_object",
-    "scatter_object",
-    "send_object",
-]
 
 
 def broadcast_object(
@@ -75,8 +66,10 @@ def all_gather_object(
         >>> dist.functional.all_gather_object(f"worker {rank}")
         ['worker 0', 'worker 1']
     """
-    call = _begin(ALL_GATHER, "all_gather_object", group, None, None, safe)
-    return exchanged(call, obj)
+    _require_member("functional.all_gather_object", group)
+    found: list[Any] = [None] * get_world_size(group)
+    _C.all_gather_object(found, obj, group, safe=safe)
+    return found
 
 
 def gather_object(
@@ -105,7 +98,10 @@ def gather_object(
         ...     print(found)
         [{'rank': 0}, {'rank': 1}]
     """
-    call = _begin(GATHER, "gather_object", group, dst, group_dst, safe)
+    _require_member("functional.gather_object", group)
+    call: Call | None = _C._kept_call(GATHER, group, dst, group_dst, safe)
+    call = call or begin(GATHER, "gather_object", group, (dst, group_dst), safe)
+    assert call is not None
     got = exchanged(call, obj)
     return got if call.rank == call.root else None
 
@@ -199,23 +195,6 @@ def recv_object(
     found: list[Any] = [None]
     recv_object_list(found, src, group, group_src=group_src, safe=safe)
     return found[0]
-
-
-def _begin(
-    op: int,
-    name: str,
-    group: ProcessGroup | None,
-    rank: int | None,
-    group_rank: int | None,
-    safe: bool | None,
-) -> Call:
-    call: Call | None = _kept_call(op, group, rank, group_rank, safe)
-    if call is None:
-        _require_member(f"functional.{name}", group)
-        root = None if op == ALL_GATHER else (rank, group_rank)
-        call = begin(op, name, group, root, safe)
-        assert call is not None
-    return call
 
 
 def _require_member(name: str, group: ProcessGroup | None) -> None:
