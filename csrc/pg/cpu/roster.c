@@ -81,18 +81,21 @@ pass_greetings(making *self)
     return DL_OK;
 }
 
-/* Names the first of the leaders that have not come to the greeting, or whom it waited for
- * when it timed out.  If there is none, or the store does not answer, keeps the error of
- * the wait. */
+/* Names the first of the leaders that have not come to the first greeting, or whom it
+ * waited for when it timed out.  If there is none, or the store does not answer, keeps the
+ * error of the wait.  In the second, marks may be cleared already. */
 static dl_status
-fail_late(const making *self)
+fail_late(const making *self, bool is_first)
 {
     dl_error error = *dl_last_error();
     const dl_endpoint *endpoint = &self->roster->endpoint;
     dl_store *store = self->options->store;
     char peer[DL_PEER_TEXT_SIZE];
-    int late = dl_endpoint_find_unmarked(store, GREETING, endpoint->layout.host_count);
+    int late = -1;
 
+    if (is_first) {
+        late = dl_endpoint_find_unmarked(store, GREETING, endpoint->layout.host_count);
+    }
     (void)dl_rethrow(&error);
     if (late >= 0) {
         dl_endpoint_describe(endpoint, dl_layout_leader(&endpoint->layout, late), peer);
@@ -122,15 +125,15 @@ break_greetings(making *self)
 }
 
 static dl_status
-exchange_greetings(making *self, uint64_t sequence)
+exchange_greetings(making *self, bool is_first)
 {
-    dl_op_context op = {.sequence = sequence,
+    dl_op_context op = {.sequence = is_first ? 2 : 3,
                         .fingerprint = {.op = DL_BARRIER},
                         .deadline = self->deadline};
 
     dl_traffic_begin(&self->roster->endpoint.traffic, &op);
     dl_status status = pass_greetings(self);
-    status = status == DL_TIMEOUT ? fail_late(self) : status;
+    status = status == DL_TIMEOUT ? fail_late(self, is_first) : status;
     if (status != DL_OK) {
         break_greetings(self);
     }
@@ -149,9 +152,9 @@ greet_and_clear(making *self)
     int host = endpoint->layout.host;
 
     DL_TRY(dl_endpoint_mark(store, GREETING, host, self->deadline));
-    DL_TRY(exchange_greetings(self, 2));
+    DL_TRY(exchange_greetings(self, true));
     dl_endpoint_clear(endpoint, store, self->deadline);
-    DL_TRY(exchange_greetings(self, 3));
+    DL_TRY(exchange_greetings(self, false));
     dl_endpoint_clear_mark(store, GREETING, host, self->deadline);
     return DL_OK;
 }
