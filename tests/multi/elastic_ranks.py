@@ -224,8 +224,9 @@ def is_second(view: elastic.View) -> bool:
     return view.epoch == 1 and view.rank == 1
 
 
-def stop(rank: int, world_size: int, port: int) -> dict[str, Any]:
+def stop(rank: int, world_size: int, port: int, hosts: int) -> dict[str, Any]:
     """One member is stopped by the test, and goes on when the others have left it."""
+    os.environ["DISTLITE_HOST_HINT"] = f"host{rank % hosts}"
     store = connect(port)
     member = elastic.join(store, min_size=2, max_size=3, settle=0.5, timeout=LIMIT)
     view = member.next()

@@ -116,8 +116,11 @@ def test_a_spare_takes_the_place_of_a_lost_member(served, ranks):
     assert rank == (1 if ranks == "stable" else 2)
 
 
-def test_a_stopped_member_is_evicted_and_changes_nothing(served):
-    with start_ranks(elastic_ranks.stop, 3, port=served.port, backend=None) as job:
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_a_stopped_member_is_evicted_and_changes_nothing(served, hosts):
+    """Over shared memory, and over connections."""
+    options = {"port": served.port, "hosts": hosts, "backend": None}
+    with start_ranks(elastic_ranks.stop, 3, **options) as job:
         victim = int(served.get("victim", timeout=LIMIT))
         job.wait_for_mark(victim, "ready")
         job.stop(victim)
