@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What torch's test of fault tolerance does, over the backend distlite.
+"""What torch's test of fault tolerance does, over the backend distlite, and what it does
+not: lists that differ, and a process that is killed.
 
-Usage: torch_reconfigure_ranks.py FILE RANK SIZE.  Prints "good" at the end.
+Usage: torch_reconfigure_ranks.py FILE RANK SIZE.  Prints "good" at the end, but for the
+last rank, which kills itself.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
+import signal
 import sys
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -109,10 +114,36 @@ def main() -> None:
     here.check(0, 1)
     here.reconfigure(310, here.collect())
     here.check(number, count)
+    # Two halves, of which one comes later than the other; then all.
+    handles = here.collect()
+    if number < middle:
+        here.reconfigure(400, handles[:middle])
+    else:
+        here.reconfigure(401, handles[middle:])
+    here.reconfigure(402, here.collect())
+    here.check(number, count)
     here.group.abort()
     assert here.group.get_error() == ErrorType.COMM_ERROR
     here.reconfigure(311, here.collect())
     here.check(number, count)
+    # Lists that differ are shown on all, and the group is of no use until the next try.
+    handles = here.collect()
+    began = time.monotonic()
+    text = error_of(here.reconfigure, 500, handles[:: -1 if number == last else 1])
+    assert "not have the same list for uuid 500: pid " in text and text.count("[") == 2
+    assert time.monotonic() - began < LIMIT.total_seconds() / 2
+    assert "reconfiguring it failed" in error_of(dist.all_reduce, torch.ones(2))
+    here.reconfigure(501, here.collect())
+    here.check(number, count)
+    # One that ends meanwhile is named, and the others go on.
+    handles = here.collect()
+    if number == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+    text = error_of(here.reconfigure, 600, handles)
+    assert f"have ended: pid {handles[last].split(':')[1]} on host" in text, text
+    here.count = last
+    here.reconfigure(601, here.collect())
+    here.check(number, last)
     dist.destroy_process_group()
     print("good")
 
