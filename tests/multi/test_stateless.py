@@ -136,6 +136,25 @@ print(*{{"socket", "urllib.parse", "uuid"}} & set(sys.modules))
     assert shown == "\n"
 
 
+def test_ranks_that_were_killed_while_they_waited_come_again(served):
+    """Also where the one that they waited for comes first, and meets the dead."""
+    address, name = place_of(served), "killed"
+    outcomes = rank_outcomes(stateless_ranks.die_waiting, 2, address=address)
+    assert [each.returncode for each in outcomes] == [-9, -9]
+
+    def run(rank: int) -> None:
+        with stateless_ranks.join(address, rank, 3, name) as group:
+            stateless_ranks.use(group)
+
+    with ThreadPoolExecutor(3) as threads:
+        running = [threads.submit(run, 2)]
+        served.wait([f"group/{name}/ranks/{name}/default_pg/1/all_are_here"], LONG)
+        running += [threads.submit(run, rank) for rank in range(2)]
+        for each in running:
+            each.result(SOON)
+    assert not served.list_keys()
+
+
 REFUSED = [
     (("127.0.0.1", 0, 1), ValueError, "port number missing, as in tcp://host:29500"),
     (("127.0.0.1:x", 0, 1), ValueError, "Port could not be cast to integer"),

@@ -51,6 +51,8 @@ RANKS_PER_KEY = 62
 # that they wait in vain, who sets it to the reason.
 ALL_ARE_HERE = "all_are_here"
 HERE, NEXT = b"here", b"next"
+# Takes the place of the record of a rank whose process was killed, for the core.
+_REPLACED = "fault: another process has come as rank"
 
 
 class Attempt:
@@ -183,6 +185,7 @@ class CheckIn:
                 self._keys.wait([ALL_ARE_HERE], timedelta(seconds=LINGER))
                 break
             self._fail_if_taken()
+            self._release_others()
             pause = min(LONGEST, limit - waited)
         outcome = self._keys.get(ALL_ARE_HERE)
         if outcome == NEXT:
@@ -195,6 +198,25 @@ class CheckIn:
 
     def _follow(self) -> bool:
         self.presence.close()
+        return False
+
+    def _release_others(self) -> None:
+        """Lets those follow that have met the process before this one in its attempt,
+        where it was killed before it began to connect."""
+        number = _number_in(self._attempt.before or "0")
+        if 0 < number < self._attempt.number:
+            keys = _keys_of(number, self._store)
+            text = f"{_REPLACED} {self._rank}: {self._who}"
+            keys.compare_set(f"cpu/{self._rank}", "", text)
+
+    def may_follow(self) -> bool:
+        """Returns whether ranks meet anew, because one that had met this one was killed
+        before it began to connect; for a rank that has failed to connect."""
+        with contextlib.suppress(DistError):
+            ranks = range(0 if self._attempt.is_latest() else self._size)
+            records = (self._keys.compare_set(f"cpu/{r}", "", "") for r in ranks)
+            if any(each.startswith(_REPLACED.encode()) for each in records):
+                return not self._follow()
         return False
 
     def _have_all_come(self, pause: float) -> bool:

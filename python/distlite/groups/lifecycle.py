@@ -430,18 +430,24 @@ def join(request: GroupRequest, since: float) -> tuple[ProcessGroup, Presence | 
     meets = not is_fake and 0 <= rank < size and not request.info.backends.plugins
     if is_fake:
         request.store = PrefixStore("default_pg/0", store)
-    group, checked, has_met = None, None, is_fake
+    group, checked = None, None
     try:
-        while not has_met:
-            attempt = Attempt(store, rank, size)
-            request.store = attempt.keys
-            if request.is_of_job:
-                _C._recording_identify(attempt.job, rank, size)
-            checked = CheckIn(attempt) if meets else None
-            objects_setting()  # raises if it is wrong; give_up() tells the others
-            has_met = checked is None or checked.meet(label, timeout, since)
-        request.connect_timeout = _left_of(timeout, since)
-        group = make_group(request)
+        while group is None:
+            if not is_fake:
+                attempt = Attempt(store, rank, size)
+                request.store = attempt.keys
+                if request.is_of_job:
+                    _C._recording_identify(attempt.job, rank, size)
+                checked = CheckIn(attempt) if meets else None
+                objects_setting()  # raises if it is wrong; give_up() tells the others
+                if checked is not None and not checked.meet(label, timeout, since):
+                    continue
+            request.connect_timeout = _left_of(timeout, since)
+            try:
+                group = make_group(request)
+            except DistBackendError:
+                if checked is None or not checked.may_follow():
+                    raise
         if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
             left = _left_of(timeout, since)
             _store_based_barrier(rank, request.store, label, size, left)
