@@ -173,7 +173,8 @@ exists(dl_store *store, dl_bytes key, dl_deadline deadline)
     return dl_store_check(store, &key, 1, &is_there, deadline) == DL_OK && is_there;
 }
 
-/* The text is empty if there is no value. */
+/* The text is empty if there is no value, or its rank deletes it in this moment, for which
+ * a get would wait. */
 static void
 read_text(dl_store *store, dl_bytes key, char text[DL_ERROR_TEXT_SIZE],
           dl_deadline deadline)
@@ -182,7 +183,8 @@ read_text(dl_store *store, dl_bytes key, char text[DL_ERROR_TEXT_SIZE],
 
     text[0] = '\0';
     if (exists(store, key, deadline)
-        && dl_store_get(store, key, &value, deadline) == DL_OK) {
+        && dl_store_get(store, key, &value, dl_deadline_earlier(deadline, LATE_PATIENCE))
+               == DL_OK) {
         snprintf(text, DL_ERROR_TEXT_SIZE, "%.*s", (int)value.size,
                  (const char *)value.data);
     }
