@@ -318,10 +318,11 @@ have_clients_ended(void)
     return true;
 }
 
+/* Also by a crash of its host, after which nobody starts it again. */
 static bool
 has_server_stopped(void)
 {
-    return server.has_stopped;
+    return server.has_stopped || !server.process->is_alive;
 }
 
 static void
