@@ -34,7 +34,7 @@ typedef struct member {
     bool is_last; /* of the group that has to come about */
     bool has_ended;
     bool has_joined, has_sub, has_timed_out;
-    int64_t deadline; /* of what it joins */
+    int64_t deadline;    /* of what it joins */
     int64_t pids[RANKS]; /* by rank, of the processes that it has joined with */
     int64_t sub_pids[RANKS];
 } member;

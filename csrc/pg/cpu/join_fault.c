@@ -183,7 +183,8 @@ read_text(dl_store *store, dl_bytes key, char text[DL_ERROR_TEXT_SIZE],
 
     text[0] = '\0';
     if (exists(store, key, deadline)
-        && dl_store_get(store, key, &value, dl_deadline_earlier(deadline, LATE_PATIENCE))
+        && dl_store_get(store, key, &value,
+                        dl_deadline_earlier(deadline, LATE_PATIENCE))
                == DL_OK) {
         snprintf(text, DL_ERROR_TEXT_SIZE, "%.*s", (int)value.size,
                  (const char *)value.data);
