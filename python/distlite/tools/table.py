@@ -20,8 +20,9 @@ def table_of(job: Job) -> str:
 def title_of(job: Job) -> str:
     """Returns the title: what the ranks have in common."""
     first = job.members[0].recording
-    size = "" if job.size is None else f", {len(job.members)} of {job.size} ranks"
     unseen = job.unseen()
+    # Of an elastic world, processes of earlier epochs may have the same ranks.
+    size = "" if job.size is None else f", {job.size - len(unseen)} of {job.size} ranks"
     missing = f"; not here: {', '.join(map(str, unseen))}" if unseen else ""
     name = job.name or "without a default group"
     return f"job {name} on {first.host}{size}{missing}: {first.command}"
