@@ -227,6 +227,16 @@ def test_a_timeout_evicts_nobody(served):
     close(members)
 
 
+def test_who_was_late_is_evicted_at_the_next_call(served):
+    """Also if it has seen no error of the epoch in which it was a member."""
+    first, late = members_of(served, 2, settle=0.2)
+    in_threads(elastic.Member.next, [first, late])
+    assert first.next(anew=True).lost == (late.id,)
+    with pytest.raises(elastic.Evicted, match="taken for lost"):
+        late.next()
+    close([first, late])
+
+
 def test_a_group_that_was_shut_down_delays_nobody(served):
     """Its connections are gone on one member; the others still have theirs."""
     members = members_of(served, 3)

@@ -240,6 +240,11 @@ class Ledger:
                 "members run different versions of distlite"
             ) from None
 
+    def has_later(self) -> bool:
+        """Returns whether the store has an epoch after that of this process."""
+        raw = self._read("epoch")
+        return bool(raw) and self._parsed(Record, "epoch", raw).epoch > self.last.epoch
+
     def is_asked_for(self) -> bool:
         """Returns whether newcomers wait for the members of the present epoch."""
         return self.store.check([f"asked/{self.last.epoch}"])

@@ -243,6 +243,7 @@ class Member:
         self._begun: int | None = None  # a step of which it cannot tell the outcome yet
         self._flags = np.zeros(3, np.int64)  # what the members tell in a step's end
         self._looks_at = 0.0
+        self._heard_at = 0.0  # of the other members
 
     def __repr__(self) -> str:
         state = "left" if self._is_closed else f"epoch {self._ledger.last.epoch}"
@@ -296,7 +297,7 @@ class Member:
             >>> member.leave()
         """
         self._check_open()
-        if self._view is not None and not anew:
+        if self._view is not None and not anew and not self._is_left_out():
             return self._view
         self._end("its member calls for the next epoch")
         deadline = time.monotonic() + self._seconds_of(timeout)
@@ -324,7 +325,20 @@ class Member:
                 self._end(f"a member has no result of step {dropped} any more")
                 continue
             self._view, self._done, self._begun = view, record.done, None
+            self._heard_at = time.monotonic()
             return view
+
+    def _is_left_out(self) -> bool:
+        """Returns whether there is a later epoch, of which a process knows nothing that
+        was stopped or computed for long; within `settle` there is none."""
+        now = time.monotonic()
+        if now - self._heard_at < max(LOOK, self._rules.settle):
+            return False
+        self._heard_at = now
+        with suppress(DistError):  # the members do not need the store for their steps
+            self._ledger.limit(1.0)
+            return self._ledger.has_later()
+        return False
 
     def step(self, number: int) -> AbstractContextManager[View]:
         """Executes a step, which either all members commit or none.
@@ -629,6 +643,7 @@ class Member:
                 "same number, one more than that of view.done"
             )
         self._done, self._is_ready = number, True
+        self._heard_at = time.monotonic()
         if is_asked_for:
             self._end("newcomers wait for the next epoch")
 
