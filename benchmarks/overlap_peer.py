@@ -62,9 +62,7 @@ class Step:
         count = (mebibytes << 20) // 4 // LAYERS
         parameters = [np.zeros(count, np.float32) for _ in range(LAYERS)]
         cap = mebibytes / LAYERS
-        self.reducer = GradientReducer(
-            parameters, bucket_cap_mb=cap, first_bucket_mb=cap
-        )
+        self.reducer = GradientReducer(parameters, bucket_cap_mb=cap)
         self.gradients = self.reducer.gradients  # in the buckets: nothing is copied
         self.compute = compute
 

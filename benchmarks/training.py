@@ -5,9 +5,8 @@
 
 Ranks train the same model with the same batch, with one thread each: wide layers, a
 small network, and a large table with a small network.  The ways take turns,
-GradientReducer's with buckets of several sizes; the median of the steps counts, and
-"hidden" is the share of the communication that was beside other work.  The targets are
-for models of which communication is more than half of gloo's step.
+GradientReducer's with buckets of several sizes; the median of the steps counts.  The
+targets are for models of which communication is more than half of gloo's step.
 """
 
 from __future__ import annotations
@@ -63,17 +62,16 @@ def measure(
             row["bucket"],
             (median(row["seconds"]) or 0) * 1e3,
             ratio(median(row["seconds"]), gloo),
-            median(row["hidden"]),
         ]
         for row in told
     ]
-    header = [model, "bucket, MiB", "step, ms", "of gloo's", "hidden"]
+    header = [model, "bucket, MiB", "step, ms", "of gloo's"]
     print(table(header, rows), end="\n\n", flush=True)
     if (ratio(steps.get(ALONE), gloo) or 0) > COMPUTING:
         return told, []
     targets = [
         Target(f"{model}: {way}, buckets of {bucket:g} MiB", LIMIT, times)
-        for way, bucket, _, times, _ in rows
+        for way, bucket, _, times in rows
         if way.startswith("GradientReducer") and bucket == DEFAULT
     ]
     return told, targets

@@ -6,9 +6,8 @@
 The same model (one of MODELS) and batch are trained by DistributedDataParallel over
 gloo, by GradientReducer with torch's tensors, and by GradientReducer with NumPy alone,
 the last two with buckets of each size.  All take turns in one process.  Rank 0 writes a
-line of JSON for each: {"way", "bucket", "seconds": [of steps], "hidden": [share, of
-steps]}, and a trace of torch.profiler of one more step to the file TRACE, unless that
-is "-".
+line of JSON for each: {"way", "bucket", "seconds": [of steps]}, and a trace of
+torch.profiler of one more step to the file TRACE, unless that is "-".
 """
 
 from __future__ import annotations
@@ -103,9 +102,8 @@ def ddp_step(kind: Model, alone: bool = False) -> Step:
     return torch_step(model, batch, lambda: None, model.no_sync if alone else None)
 
 
-def reduced_step(kind: Model, bucket: float) -> tuple[Step, GradientReducer]:
-    """Returns a step that uses the reducer as a training loop of torch would, and the
-    reducer."""
+def reduced_step(kind: Model, bucket: float) -> Step:
+    """Returns a step that uses the reducer as a training loop of torch would."""
     model = kind.make()
     parameters = dict(model.named_parameters())
     reducer = GradientReducer(
@@ -117,10 +115,10 @@ def reduced_step(kind: Model, bucket: float) -> tuple[Step, GradientReducer]:
             lambda _, name=name: reducer.ready(name)
         )
     batch = torch.from_numpy(kind.make_batch())
-    return torch_step(model, batch, reducer.finish), reducer
+    return torch_step(model, batch, reducer.finish)
 
 
-def numpy_step(kind: Model, bucket: float) -> tuple[Step, GradientReducer]:
+def numpy_step(kind: Model, bucket: float) -> Step:
     """The same model, forward and backward by hand."""
     start = {
         name: each.detach().numpy() for name, each in kind.make().state_dict().items()
@@ -159,17 +157,14 @@ def numpy_step(kind: Model, bucket: float) -> tuple[Step, GradientReducer]:
             np.multiply(gradients[name], RATE, out=rooms[name])
             parameter -= rooms[name]
 
-    return step, reducer
+    return step
 
 
 def measure(steps: dict[Any, Any], rounds: int) -> list[dict[str, Any]]:
     """Seconds of the steps of each way, all but the first of each turn."""
-    rows = {
-        key: {"way": key[0], "bucket": key[1], "seconds": [], "hidden": []}
-        for key in steps
-    }
+    rows = {key: {"way": key[0], "bucket": key[1], "seconds": []} for key in steps}
     for number, key in alternate(rounds + 1, list(steps)):
-        step, reducer = steps[key]
+        step = steps[key]
         distlite.barrier()
         for turn in range(STEPS):
             start = time.perf_counter()
@@ -177,8 +172,6 @@ def measure(steps: dict[Any, Any], rounds: int) -> list[dict[str, Any]]:
             spent = time.perf_counter() - start
             if number and turn:
                 rows[key]["seconds"].append(spent)
-                if reducer is not None:
-                    rows[key]["hidden"].append(reducer.statistics.overlap)
     return list(rows.values())
 
 
@@ -203,13 +196,13 @@ def main() -> None:
     store = torch.distributed.FileStore(str(folder / "store"), size)
     torch.distributed.init_process_group("gloo", store=store, **where)
     distlite.init_process_group(init_method=f"file://{folder}/meet", **where)
-    steps: dict[Any, Any] = {("torch DDP, gloo", 25): (ddp_step(kind), None)}
-    steps["torch DDP, communication left out", 25] = ddp_step(kind, alone=True), None
+    steps: dict[Any, Any] = {("torch DDP, gloo", 25): ddp_step(kind)}
+    steps["torch DDP, communication left out", 25] = ddp_step(kind, alone=True)
     for bucket in buckets:
         steps["GradientReducer, torch", bucket] = reduced_step(kind, bucket)
         steps["GradientReducer, NumPy", bucket] = numpy_step(kind, bucket)
     rows = measure(steps, rounds)
-    trace_step(steps["GradientReducer, torch", buckets[0]][0], trace, rank)
+    trace_step(steps["GradientReducer, torch", buckets[0]], trace, rank)
     if rank == 0:
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / "said").write_text(lines)

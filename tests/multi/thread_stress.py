@@ -276,7 +276,7 @@ def share_a_work(seconds: float) -> None:
     def ask(choice: random.Random) -> None:
         work = holder[0]
         repr(work)
-        kind = choice.randrange(6)
+        kind = choice.randrange(5)
         if kind == 0:
             work.wait()
             outputs = work.result() if work._get_op_type() != 5 else None
@@ -290,10 +290,8 @@ def share_a_work(seconds: float) -> None:
             work._call_when_done(lambda _: next(called))
         elif kind == 3:
             work.get_future().then(lambda done: done.value())
-        elif kind == 4:
-            work.get_future().done()
         else:
-            work._ended_at()
+            work.get_future().done()
 
     run(seconds, begin, ask, ask, ask, told=(RuntimeError,))
     holder[0] = None

@@ -641,16 +641,6 @@ work_op_type(PyObject *object, PyObject *Py_UNUSED(nothing))
     return PyLong_FromLong(work == NULL ? OP_UNKNOWN : work->op);
 }
 
-/* Returns the end time on the clock of time.monotonic(), or None. */
-static PyObject *
-work_ended_at(PyObject *object, PyObject *Py_UNUSED(nothing))
-{
-    if (!has_ended(work_of(object))) {
-        Py_RETURN_NONE;
-    }
-    return PyFloat_FromDouble((double)work_of(object)->work->ended_at * 1e-9);
-}
-
 static PyObject *
 work_get_future(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
@@ -730,7 +720,6 @@ static PyMethodDef work_methods[] = {
     {"synchronize", work_synchronize, METH_NOARGS, DLPY_DOC_WORK_SYNCHRONIZE},
     {"get_future", work_get_future, METH_NOARGS, DLPY_DOC_WORK_GET_FUTURE},
     {"_get_op_type", work_op_type, METH_NOARGS, DLPY_DOC_WORK__GET_OP_TYPE},
-    {"_ended_at", work_ended_at, METH_NOARGS, DLPY_DOC_WORK__ENDED_AT},
     {"_call_when_done", work_call_when_done, METH_O, DLPY_DOC_WORK__CALL_WHEN_DONE},
     {"_withdraw", work_withdraw, METH_NOARGS, DLPY_DOC_WORK__WITHDRAW},
     {"_take_callbacks", work_take_callbacks, METH_NOARGS,

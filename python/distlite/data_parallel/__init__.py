@@ -10,10 +10,10 @@ while the backward pass still computes others.
 # gradient_buckets  the arrays that travel together
 # gradient_check    whether all ranks have the same parameters and gradients
 
-from .gradient_reducer import GradientReducer, ReducerStatistics
+from .gradient_reducer import GradientReducer
 from .sampler import DistributedSampler
 
-__all__ = ["DistributedSampler", "GradientReducer", "ReducerStatistics"]
+__all__ = ["DistributedSampler", "GradientReducer"]
 
-for _public in (DistributedSampler, GradientReducer, ReducerStatistics):
+for _public in (DistributedSampler, GradientReducer):
     _public.__module__ = __name__

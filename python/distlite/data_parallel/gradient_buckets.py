@@ -8,7 +8,6 @@ gradients, so that every rank gets it without another operation.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from .._C import ProcessGroup, Work
 # The alignment of gradients, in bytes, for vector instructions.
 ALIGNMENT = 64
 MEBIBYTE = 1 << 20
+FIRST_CAP = MEBIBYTE
 
 
 class Parameter:
@@ -167,22 +167,16 @@ class Bucket:
         """Forgets the gradients and the reduction of the step before."""
         self.waiting = len(self.parameters)
         self.work: Work | None = None
-        self.launched_at = self.ended_at = 0.0
 
     def launch(self, all_reduce: Any, op: Any, group: ProcessGroup) -> None:
         """Begins the reduction."""
         self.missing[0] = 1 if self.waiting else 0
-        self.launched_at = time.monotonic()
         self.work = all_reduce(self.flat, op, group, True)
 
     def wait(self) -> None:
         """Waits until the bucket is reduced."""
-        work = self.work
-        assert work is not None
-        work.wait()
-        # Groups written in Python have works of other classes.
-        told = work._ended_at() if hasattr(work, "_ended_at") else None
-        self.ended_at = time.monotonic() if told is None else told
+        assert self.work is not None
+        self.work.wait()
 
     def is_whole(self) -> bool:
         """Returns whether all ranks had all of its gradients, once it is reduced."""
@@ -206,24 +200,21 @@ def _memory(like: Parameter, places: int, group: ProcessGroup) -> Any:
     return torch.from_numpy(memory).view(like.dtype)
 
 
-def plan(
-    parameters: Sequence[Parameter], cap: float, first_cap: float
-) -> list[list[Parameter]]:
+def plan(parameters: Sequence[Parameter], cap: float) -> list[list[Parameter]]:
     """Returns the parameters of each bucket, in the order in which buckets will be
     full.
 
     `parameters` are in the order in which their gradients are expected. `cap` is the
-    size of buckets in bytes, and `first_cap` that of the first one, which is to be sent
-    early.
+    size of buckets in bytes; the first one is small, because it is to be sent early.
     """
-    if cap <= 0 or first_cap <= 0:
+    if cap <= 0:
         raise ValueError("GradientReducer: the bucket size must be greater than 0")
     done: list[list[Parameter]] = []
     open_ones: dict[tuple[bool, Any], list[Parameter]] = {}
     last: dict[int, int] = {}
     for position, parameter in enumerate(parameters):
         bucket = open_ones.get(parameter.kind())
-        limit = cap if done else min(cap, first_cap)
+        limit = cap if done else min(cap, FIRST_CAP)
         size = parameter.places * parameter.item_size
         if bucket is not None and _bytes_of(bucket) + size > limit:
             done.append(open_ones.pop(parameter.kind()))

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,47 +18,7 @@ from .gradient_check import explain_missing, same_everywhere, unused_everywhere
 Key: TypeAlias = int | str
 Arrays: TypeAlias = Mapping[Any, Any] | Sequence[Any]
 
-__all__ = ["GradientReducer", "ReducerStatistics"]
-
-
-class ReducerStatistics(NamedTuple):
-    """Times and sizes of the last step that was reduced, as this rank saw it.
-
-    Args:
-        steps: The number of steps.
-        bucket_names: The keys of the parameters of each bucket, in the order of
-            reduction.
-        bucket_bytes: The size of each bucket.
-        compute_seconds: The time of the backward pass, from `begin` (or the first
-            `ready`) to the last `ready`.
-        communication_seconds: The time in which buckets were reduced, including waits
-            for peers.
-        waiting_seconds: The part of it that `finish` waited for.
-        copying_seconds: The time of copying in `ready` and `finish`.
-
-    Example:
-        >>> from distlite.data_parallel import GradientReducer
-        >>> reducer = GradientReducer([np.zeros(2)])
-        >>> reducer.ready(0, np.ones(2))
-        >>> reducer.finish()
-        >>> reducer.statistics.steps, reducer.statistics.bucket_names
-        (1, ((0,),))
-    """
-
-    steps: int
-    bucket_names: tuple[tuple[int | str, ...], ...]
-    bucket_bytes: tuple[int, ...]
-    compute_seconds: float
-    communication_seconds: float
-    waiting_seconds: float
-    copying_seconds: float
-
-    @property
-    def overlap(self) -> float:
-        """The fraction of the communication that overlapped other work."""
-        if self.communication_seconds <= 0:
-            return 0.0
-        return max(0.0, 1 - self.waiting_seconds / self.communication_seconds)
+__all__ = ["GradientReducer"]
 
 
 class GradientReducer:
@@ -81,17 +40,16 @@ class GradientReducer:
             same order.
         gradients: The arrays of the gradients, with the keys of `parameters`.
         group: The group; None is the default group.
-        bucket_cap_mb: The size of a bucket in MiB. Buckets are expected to fill up from
-            the last parameter to the first.
-        first_bucket_mb: The size of the first bucket in MiB.
+        bucket_cap_mb: The size of a bucket in MiB; the first one has at most 1 MiB.
+            Buckets are expected to fill up from the last parameter to the first. If
+            gradients become ready in another order in the first step, the buckets are
+            rebuilt once, in the order of rank 0, unless a rank has used the attribute
+            `gradients`.
         find_unused: If True, steps may leave gradients out, which then count as zero.
             The attribute `unused` names gradients that no rank has; their arrays are
             not changed.
         average: If False, gradients are added up and not divided.
         broadcast: If True, the parameters are set to those of rank 0.
-        rebuild: If True, and gradients become ready in another order than expected in
-            the first step, the buckets are rebuilt once, in the order of rank 0, unless
-            a rank has used the attribute `gradients`.
 
     Raises:
         ValueError: The parameters or the arguments differ between the ranks; all ranks
@@ -113,7 +71,6 @@ class GradientReducer:
     _is_fixed = False  # the program has the arrays in the buckets
     _is_syncing = True
     _steps = 0
-    _statistics: ReducerStatistics | None = None
 
     def __init__(
         self,
@@ -122,25 +79,21 @@ class GradientReducer:
         *,
         group: ProcessGroup | None = None,
         bucket_cap_mb: float = 25.0,
-        first_bucket_mb: float = 1.0,
         find_unused: bool = False,
         average: bool = True,
         broadcast: bool = True,
-        rebuild: bool = True,
     ) -> None:
         arrays = _by_key(parameters)
         self._group = _member_of(group)
         self._parameters = _known(arrays, average, broadcast)
         self._numbers = {each.key: each.number for each in self._parameters}
         self._given = None if gradients is None else self._check_given(gradients)
-        self._caps = bucket_cap_mb * MEBIBYTE, first_bucket_mb * MEBIBYTE
+        self._cap = bucket_cap_mb * MEBIBYTE
         self._finds_unused = find_unused
         self._op = ReduceOp.AVG if average else ReduceOp.SUM
-        self._shall_rebuild = rebuild
         settings = {
-            **{"bucket_cap_mb": bucket_cap_mb, "first_bucket_mb": first_bucket_mb},
-            **{"find_unused": find_unused, "average": average},
-            **{"broadcast": broadcast, "rebuild": rebuild},
+            **{"bucket_cap_mb": bucket_cap_mb, "find_unused": find_unused},
+            **{"average": average, "broadcast": broadcast},
         }
         same_everywhere(self._parameters, settings, self._group)
         _broadcast(arrays.values() if broadcast else (), self._group)
@@ -173,8 +126,7 @@ class GradientReducer:
 
     def _make_buckets(self, expected: Sequence[Parameter]) -> None:
         self._buckets = [
-            Bucket(parameters, self._group)
-            for parameters in plan(expected, *self._caps)
+            Bucket(parameters, self._group) for parameters in plan(expected, self._cap)
         ]
         self._bucket_of = {i: bucket for bucket in self._buckets for i in bucket.views}
         self._begin_step()
@@ -184,9 +136,6 @@ class GradientReducer:
             bucket.begin_step()
         self._next = 0  # the bucket to be launched next
         self._seen: dict[int, Any] = {}  # where the gradient is, in the order of ready
-        self._began_at: float | None = None
-        self._last_ready_at = 0.0
-        self._copying = 0.0
 
     @property
     def gradients(self) -> dict[Key, Any]:
@@ -198,11 +147,6 @@ class GradientReducer:
             each.key: self._bucket_of[each.number].views[each.number]
             for each in self._parameters
         }
-
-    @property
-    def statistics(self) -> ReducerStatistics | None:
-        """The `ReducerStatistics` of the last reduced step; None before the first."""
-        return self._statistics
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -217,10 +161,6 @@ class GradientReducer:
             yield
         finally:
             self._is_syncing = before
-
-    def begin(self) -> None:
-        """Marks the beginning of the backward pass, for the statistics."""
-        self._began_at = time.monotonic()
 
     def ready(self, key: Key, gradient: Any = None) -> None:
         """Marks a gradient as computed.
@@ -241,7 +181,6 @@ class GradientReducer:
         """
         if not self._is_syncing:
             return
-        now = time.monotonic()
         number = self._numbers.get(key)
         if number is None:
             raise KeyError(f"GradientReducer: there is no parameter {key!r}")
@@ -257,17 +196,12 @@ class GradientReducer:
             gradient = self._given[number]
         else:
             gradient = view
-        if self._began_at is None:
-            self._began_at = now
-        # The time is taken first: what this call does is not part of the backward pass.
-        self._last_ready_at = now - self._copying
         if gradient is not view:
             view[...] = gradient
         self._seen[number] = gradient
         bucket.waiting -= 1
         if not bucket.waiting:
             self._launch_full_ones()
-        self._copying += time.monotonic() - now
 
     def _launch_full_ones(self) -> None:
         # Buckets are sent in the same order on all ranks, whatever the order in which
@@ -297,13 +231,11 @@ class GradientReducer:
         finally:
             seen = list(self._seen)
             self._begin_step()
-        if self._shall_rebuild:
-            self._shall_rebuild = False
+        self._steps += 1
+        if self._steps == 1:
             self._rebuild(seen)
 
     def _launch_rest(self) -> None:
-        if self._began_at is None:
-            self._began_at = self._last_ready_at = time.monotonic()
         for bucket in self._buckets[self._next :]:
             for number, view in bucket.views.items():
                 if number not in self._seen:
@@ -312,13 +244,9 @@ class GradientReducer:
         self._next = len(self._buckets)
 
     def _take_averages(self) -> None:
-        began = time.monotonic()
-        waiting = 0.0
         partial = []
         for bucket in self._buckets:
-            before = time.monotonic()
             bucket.wait()
-            waiting += time.monotonic() - before
             if bucket.is_whole():
                 self._write_back(bucket, ())
             else:
@@ -326,9 +254,6 @@ class GradientReducer:
         self.unused = ()
         if partial:
             self._take_partial(partial)
-        self._copying += time.monotonic() - began - waiting
-        self._steps += 1
-        self._statistics = self._measured(waiting)
 
     def _take_partial(self, partial: Iterable[Bucket]) -> None:
         """Completes buckets of which some rank did not have all gradients."""
@@ -348,25 +273,6 @@ class GradientReducer:
                 target = self._given[number]
             if target is not None and target is not view:
                 target[...] = view
-
-    def _measured(self, waiting: float) -> ReducerStatistics:
-        assert self._began_at is not None
-        busy = end = 0.0
-        for bucket in self._buckets:
-            busy += max(0.0, bucket.ended_at - max(bucket.launched_at, end))
-            end = max(end, bucket.ended_at)
-        return ReducerStatistics(
-            steps=self._steps,
-            bucket_names=tuple(
-                tuple(each.key for each in bucket.parameters)
-                for bucket in self._buckets
-            ),
-            bucket_bytes=tuple(bucket.size for bucket in self._buckets),
-            compute_seconds=max(0.0, self._last_ready_at - self._began_at),
-            communication_seconds=busy,
-            waiting_seconds=waiting,
-            copying_seconds=self._copying,
-        )
 
     def _rebuild(self, seen: Sequence[int]) -> None:
         """Makes the buckets anew in the order of rank 0's first step, unless the
