@@ -59,10 +59,9 @@ _LATER = {
     "cartesian_grid": "Cartesian",
     "groups.coalescing": "_CoalescingManager _coalescing_manager",
     "groups.compat": ("GroupName _all_gather_base _reduce_scatter_base record_comm"),
-    "device_mesh": "init_device_mesh",
+    "device_mesh": "DeviceMesh init_device_mesh",
     "hooks": "Hooks Operation register_hooks",
     "groups.internals": "_broadcast_coalesced",
-    "mesh": "DeviceMesh",
     "groups.nccl": "ProcessGroupNCCL cuda_stream",
     "notebook": "notebook_launcher",
     # Builtins, from the module that the first call of one of them needs.

@@ -59,10 +59,9 @@ from .groups.compat import (
     GroupName, _all_gather_base as _all_gather_base,
     _reduce_scatter_base as _reduce_scatter_base, record_comm,
 )
-from .device_mesh import init_device_mesh
+from .device_mesh import DeviceMesh, init_device_mesh
 from .hooks import Hooks, Operation, register_hooks
 from .groups.internals import _broadcast_coalesced as _broadcast_coalesced
-from .mesh import DeviceMesh
 from .groups.nccl import ProcessGroupNCCL, cuda_stream
 from .notebook import notebook_launcher
 from .objects.object_collectives import (
