@@ -14,17 +14,12 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any
 
-import numpy as np
-
-from ._C import ProcessGroup, Work, _exchange, all_gather_single, irecv, isend
+from ._C import ProcessGroup, Work, _exchange, all_gather_object, irecv, isend
 from .groups.p2p import P2POp, batch_isend_irecv
 from .groups.regroup import split
 from .groups.world import info_of, world
 
 __all__ = ["Cartesian"]
-
-# The largest number of dimensions; 2 ** 32 ranks would fill such a grid.
-MOST = 32
 
 
 class Cartesian:
@@ -329,25 +324,13 @@ def _compare(
     parent: ProcessGroup, lengths: tuple[int, ...], wraps: tuple[bool, ...]
 ) -> None:
     """Fails on all ranks if they were called with different arguments."""
-    rows = np.empty((parent.size(), 1 + 2 * MOST), np.int64)
-    own = np.zeros((1, 1 + 2 * MOST), np.int64)
-    count = own[0, 0] = len(lengths)
-    own[0, 1 : 1 + count] = lengths
-    own[0, 1 + MOST : 1 + MOST + count] = wraps
-    all_gather_single(rows, own, parent)
-    for rank, row in enumerate(rows):
-        if (row != rows[0]).any():
-            texts = []
-            for each in (rows[0], row):
-                count = each[0]
-                periods = each[1 + MOST : 1 + MOST + count].astype(bool)
-                texts.append(
-                    f"the dimensions {tuple(each[1 : 1 + count].tolist())} and periods "
-                    f"{tuple(periods.tolist())}"
-                )
+    told: list[Any] = [None] * parent.size()
+    all_gather_object(told, (lengths, wraps), parent)
+    texts = [f"the dimensions {dims} and periods {periods}" for dims, periods in told]
+    for rank, text in enumerate(texts):
+        if text != texts[0]:
             raise ValueError(
-                f"Cartesian: rank 0 called it with {texts[0]}, rank {rank} with "
-                f"{texts[1]}"
+                f"Cartesian: rank 0 called it with {texts[0]}, rank {rank} with {text}"
             )
 
 
@@ -363,8 +346,6 @@ def _checked(
             "a grid needs at least one dimension, none of them negative, and a period "
             f"for each, not the dimensions {tuple(lengths)} and periods {tuple(wraps)}"
         )
-    if len(lengths) > MOST:
-        raise ValueError(f"a grid has at most {MOST} dimensions, not {len(lengths)}")
     fixed = math.prod(length for length in lengths if length)
     if 0 in lengths and size % fixed:
         raise ValueError(

@@ -113,7 +113,6 @@ def wrong_calls(
         "undivided": error_of(make, (3, 0)),
         "negative": error_of(make, (-1, 2)),
         "none": error_of(make, ()),
-        "many": error_of(make, (1,) * 33),
         "periods": error_of(make, (2,), (True, False)),
         "no bool": error_of(make, (2,), (1,)),
         "no number": error_of(make, (2.0,)),
