@@ -41,15 +41,5 @@ def test_a_path_of_the_host_means_the_root_in_a_container(tmp_path):
     assert cgroup_quota(membership, tmp_path / "root") == 4.0
 
 
-@pytest.mark.parametrize(("quota", "cores"), [("250000", 2.5), ("-1", None)])
-def test_the_older_kind_of_control_groups(tmp_path, quota, cores):
-    membership = tmp_path / "membership"
-    membership.write_text("7:memory:/ours\n3:cpu,cpuacct:/ours\n")
-    folder = tmp_path / "root/cpu,cpuacct/ours"
-    write(folder / "cpu.cfs_quota_us", quota + "\n")
-    write(folder / "cpu.cfs_period_us", "100000\n")
-    assert cgroup_quota(membership, tmp_path / "root") == cores
-
-
 def test_without_control_groups_there_is_no_quota(tmp_path):
     assert cgroup_quota(tmp_path / "absent", tmp_path) is None

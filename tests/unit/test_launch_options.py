@@ -73,7 +73,7 @@ def test_defaults_are_torchruns():
         (["--rdzv-endpoint", "host:70000"], "must be HOST:PORT, not host:70000"),
         (["--rdzv-conf", "speed=3"], "'speed=3' is neither"),
         (["--max-restarts", "-1"], "--max-restarts: -1 is not 0 or more"),
-        (["--on-failure", "go"], "'go' is not one of continue, restart, stop"),
+        (["--on-failure", "go"], "--on_failure: invalid choice: 'go' (choose from"),
         (
             ["--on-failure", "stop", "--max-restarts", "2"],
             "--max-restarts 2: --on-failure stop restarts nothing",
@@ -107,7 +107,7 @@ def test_defaults_are_torchruns():
         ),
         (["--logs-specs", "mine"], "--logs-specs mine: torch's LogsSpecs classes"),
         (["--event-log-handler=console"], "so only 'null' is accepted; its report on"),
-        (["--tls=on"], "--tls must be 'env', 'off', 'psk' or 'cert', not 'on'"),
+        (["--tls=on"], "--tls: invalid choice: 'on' (choose from"),
         (["--token=hunter2"], "--token must be 'env' or 'auto', not the token itself"),
         (
             ["--token=auto", "--nnodes=2", "--master-port=1"],
@@ -433,6 +433,14 @@ def test_a_flag_of_the_environment_that_says_neither_is_refused(monkeypatch, cap
     assert text in capsys.readouterr().err
     with pytest.raises(ValueError, match=text):
         parse_args([SCRIPT])
+
+
+def test_a_value_of_the_environment_is_one_of_the_choices(monkeypatch, capsys):
+    monkeypatch.setenv("PET_NUMA_BINDING", "far")
+    with pytest.raises(SystemExit):
+        options()
+    text = "PET_NUMA_BINDING: 'far' is not one of node, socket"
+    assert text in capsys.readouterr().err
 
 
 def test_a_parser_leaves_the_scripts_options_alone(capsys):

@@ -16,7 +16,6 @@ from distlite._environment import flag_of
 from distlite._version import __version__
 from distlite.launch.numa import MODES
 
-START_METHODS = ("spawn", "fork", "forkserver")
 # The subcommands of `distlite`, which runs a script if its first word is none of these.
 COMMANDS = {
     "run": "run a script; the name may be left out",
@@ -87,7 +86,7 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
         others: Other commands, for the help.
 
     Raises:
-        ValueError: A flag's variable in the environment says neither yes nor no.
+        ValueError: A variable of the environment has none of the values of its option.
     """
     parser = Parser(
         prog,
@@ -97,7 +96,12 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
 
     def option(names: str, metavar: str, default: object, text: str, **given: Any):  # type: ignore[no-untyped-def]
         words = names.split()
-        default = os.environ.get(variable_of(words[-1])) or default
+        variable = variable_of(words[-1])
+        default = os.environ.get(variable) or default
+        choices = given.get("choices", ())
+        if os.environ.get(variable) and choices and default not in choices:
+            known = ", ".join(choices)
+            raise ValueError(f"{variable}: {default!r} is not one of {known}")
         parser.add_argument(
             *words, metavar=metavar, default=default, help=text, **given
         )
@@ -185,6 +189,7 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
         "env",
         "encryption: off; psk: with a key derived from the token; cert: with "
         "certificates; env: from DISTLITE_TLS",
+        choices=("env", "off", "psk", "cert"),
     )
     option(
         "--max-restarts",
@@ -201,6 +206,7 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
         "when a rank fails: restart: restart all ranks, as often as --max-restarts "
         "allows; stop: end all ranks; continue: restart this rank while the others go "
         "on (for programs with distlite.elastic)",
+        choices=("restart", "stop", "continue"),
     )
     option(
         "--monitor-interval",
@@ -214,7 +220,7 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
         "NAME",
         "spawn",
         "no effect, for torchrun's command lines: each rank is a new program",
-        choices=START_METHODS,
+        choices=("spawn", "fork", "forkserver"),
     )
     option(
         "--shutdown-timeout",

@@ -5,7 +5,6 @@ tighter.  A container with a quota of two cores on a machine of 64 has two."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 
@@ -38,50 +37,28 @@ def cgroup_quota(
     """Returns the tightest quota on the way from this process's cgroup to the root, in
     cores."""
     try:
-        lines = _read(membership).splitlines()
+        lines = read_text(membership).splitlines()
     except OSError:
         return None
-    mount = os.fspath(root)
-    quotas: list[float] = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        names = controllers.split(",")
-        if controllers == "":
-            quotas += _quotas_upwards(mount, path, _unified_quota)
-        elif "cpu" in names:
-            quotas += _quotas_upwards(f"{mount}/cpu", path, _legacy_quota)
-            quotas += _quotas_upwards(f"{mount}/{controllers}", path, _legacy_quota)
-    return min(quotas, default=None)
-
-
-def _quotas_upwards(
-    mount: str, path: str, read: Callable[[str], float | None]
-) -> list[float]:
+    # The older kind of control groups has lines with names of controllers.
+    path = next((line[3:] for line in lines if line.startswith("0::")), "")
+    parts = [part for part in path.split("/") if part]
     # Inside a container the path may be the host's and not exist here: the root of the
     # mount is then this process's own group, so it is always read.
-    parts = [part for part in path.split("/") if part]
-    folders = ["/".join([mount, *parts[:i]]) for i in range(len(parts), -1, -1)]
-    found = (read(folder) for folder in folders)
-    return [quota for quota in found if quota is not None]
+    folders = ["/".join([os.fspath(root), *parts[:i]]) for i in range(len(parts) + 1)]
+    found = (_quota_in(folder) for folder in folders)
+    return min((quota for quota in found if quota is not None), default=None)
 
 
-def _read(path: str | os.PathLike[str]) -> str:
-    with open(path) as file:
-        return file.read()
-
-
-def _unified_quota(folder: str) -> float | None:
+def _quota_in(folder: str) -> float | None:
     try:
-        quota, period = _read(f"{folder}/cpu.max").split()
+        quota, period = read_text(f"{folder}/cpu.max").split()
     except (OSError, ValueError):
         return None
     return None if quota == "max" else int(quota) / int(period)
 
 
-def _legacy_quota(folder: str) -> float | None:
-    try:
-        quota = int(_read(f"{folder}/cpu.cfs_quota_us"))
-        period = int(_read(f"{folder}/cpu.cfs_period_us"))
-    except (OSError, ValueError):
-        return None
-    return quota / period if quota > 0 and period > 0 else None
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Returns the contents of a file of the kernel."""
+    with open(path) as file:
+        return file.read()

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 
+from distlite.launch.cores import read_text
+
 MODES = ("node", "socket", "exclusive", "core-complex")
 SYSTEM = "/sys"
 GPUS = "/proc/driver/nvidia/gpus"
@@ -36,7 +38,7 @@ def gpu_nodes(folder: str = GPUS, root: str = SYSTEM) -> list[int]:
         addresses = sorted(os.listdir(folder))
         nodes = [
             # -1 if the machine has one node only.
-            max(0, int(_read(f"{root}/bus/pci/devices/{address}/numa_node")))
+            max(0, int(read_text(f"{root}/bus/pci/devices/{address}/numa_node")))
             for address in addresses
         ]
         shown = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -55,7 +57,9 @@ class Machine:
     def nodes(self) -> list[int]:
         """Returns the nodes with cores; a single node if the kernel lists none."""
         try:
-            nodes = sorted(numbers(_read(f"{self._root}/devices/system/node/online")))
+            nodes = sorted(
+                numbers(read_text(f"{self._root}/devices/system/node/online"))
+            )
         except OSError:
             return [0]
         return [node for node in nodes if self.cores_of_node(node)] or [0]
@@ -63,7 +67,7 @@ class Machine:
     def cores_of_node(self, node: int) -> set[int]:
         """Returns the cores of a node that this process may use."""
         try:
-            text = _read(f"{self._root}/devices/system/node/node{node}/cpulist")
+            text = read_text(f"{self._root}/devices/system/node/node{node}/cpulist")
         except OSError:
             return set(self._allowed) if node == 0 else set()
         return numbers(text) & self._allowed
@@ -112,7 +116,7 @@ class Machine:
 
     def _socket_of(self, core: int) -> int:
         try:
-            return int(_read(f"{self._cpu(core)}/topology/physical_package_id"))
+            return int(read_text(f"{self._cpu(core)}/topology/physical_package_id"))
         except OSError:
             return 0
 
@@ -120,7 +124,7 @@ class Machine:
         """Returns the first of the threads of a core."""
         try:
             path = f"{self._cpu(core)}/topology/thread_siblings_list"
-            return min(numbers(_read(path)))
+            return min(numbers(read_text(path)))
         except OSError:
             return core
 
@@ -134,9 +138,9 @@ class Machine:
                 path = f"{folder}/{name}"
                 if not name.startswith("index") or not name[5:].isdecimal():
                     continue
-                if _read(f"{path}/type").strip() in ("Unified", "Data"):
-                    sharing = numbers(_read(f"{path}/shared_cpu_list"))
-                    found[int(_read(f"{path}/level"))] = min(sharing)
+                if read_text(f"{path}/type").strip() in ("Unified", "Data"):
+                    sharing = numbers(read_text(f"{path}/shared_cpu_list"))
+                    found[int(read_text(f"{path}/level"))] = min(sharing)
         except OSError:
             return 0
         return found[max(found)] if found else 0
@@ -156,8 +160,3 @@ def numbers(text: str) -> set[int]:
         first, _, last = part.partition("-")
         found.update(range(int(first), int(last or first) + 1))
     return found
-
-
-def _read(path: str) -> str:
-    with open(path) as file:
-        return file.read()

@@ -9,9 +9,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from distlite._environment import flag_of
-from distlite.launch.arguments import COMMANDS, START_METHODS, make_parser
+from distlite.launch.arguments import COMMANDS, make_parser
 from distlite.launch.cores import gpu_count, usable_cores
-from distlite.launch.numa import MODES
 from distlite.launch.signals import named_signals
 
 DEFAULT_ADDRESS = "127.0.0.1"
@@ -20,7 +19,6 @@ RUN_PATH = (
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], None, '__main__')"
 )
 GRACE_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
-ON_FAILURE = ("continue", "restart", "stop")
 # How often each rank may be started again, so that a program that cannot run ends.
 RESTARTS_OF_EACH = 3
 STDOUT, STDERR = 1, 2  # bits of the values of --redirects and --tee
@@ -153,10 +151,11 @@ def options_of(args: Namespace) -> Options:
     except ValueError as error:
         raise ValueError(f"--signals-to-handle: {error}") from None
     _refuse_classes(args)
-    _set_binding(options, args)
+    options.numa_binding = args.numa_binding or ""
     _set_rendezvous(options, args)
     options.token = _token(getattr(args, "token", "env"), options.has_peers)
-    options.tls = _tls(getattr(args, "tls", "env"))
+    tls = getattr(args, "tls", "env")
+    options.tls = None if tls == "env" else tls
     options.local_address = args.local_addr or ""
     is_alone = not options.has_peers and options.address == DEFAULT_ADDRESS
     if options.local_address and is_alone:
@@ -175,9 +174,6 @@ def _at_least_0(name: str, value: int) -> int:
 def _set_restarts(options: Options, args: Namespace) -> None:
     # torch's parser does not know --on-failure.
     options.on_failure = getattr(args, "on_failure", Options.on_failure)
-    if options.on_failure not in ON_FAILURE:
-        known = ", ".join(ON_FAILURE)
-        raise ValueError(f"--on-failure: {options.on_failure!r} is not one of {known}")
     count = _at_least_0("--max-restarts", args.max_restarts)
     # None at all is what "stop" is for, and torchrun's default.
     options.max_restarts = count or (RESTARTS_OF_EACH if options.goes_on else 0)
@@ -193,8 +189,7 @@ def _check_sizes(options: Options, args: Namespace) -> None:
 
 
 def _refuse_classes(args: Namespace) -> None:
-    """Refuses names of classes that depend on internals of torchrun, and values that
-    argparse does not check where they come from the environment."""
+    """Refuses names of classes that depend on internals of torchrun."""
     if args.logs_specs:
         raise ValueError(
             f"--logs-specs {args.logs_specs}: torch's LogsSpecs classes are not "
@@ -205,16 +200,6 @@ def _refuse_classes(args: Namespace) -> None:
             f"--event-log-handler {args.event_log_handler}: this launcher emits no "
             "events, so only 'null' is accepted; its report on stderr and its exit "
             "status show how a job ended"
-        )
-    if args.start_method not in START_METHODS:
-        raise ValueError(f"--start-method: {args.start_method!r} is not known")
-
-
-def _set_binding(options: Options, args: Namespace) -> None:
-    options.numa_binding = args.numa_binding or ""
-    if options.numa_binding and options.numa_binding not in MODES:
-        raise ValueError(
-            f"--numa-binding: {options.numa_binding!r} is not one of {', '.join(MODES)}"
         )
 
 
@@ -285,12 +270,6 @@ def _token(kind: str, has_peers: bool) -> str | None:
             "DISTLITE_TOKEN or DISTLITE_TOKEN_FILE on each of them"
         )
     return os.urandom(32).hex()
-
-
-def _tls(mode: str) -> str | None:
-    if mode not in ("env", "off", "psk", "cert"):
-        raise ValueError(f"--tls must be 'env', 'off', 'psk' or 'cert', not '{mode}'")
-    return None if mode == "env" else mode
 
 
 def _endpoint(text: str, default: int) -> tuple[str, int]:
