@@ -30,7 +30,8 @@ from typing import Any
 
 from .._C import DistError, DistStoreError, PrefixStore, QueueEmptyError, Store
 from ..groups.members import MemberId, describe, is_known_dead
-from ..stores.timeouts import LONGEST_WAIT, end_after, seconds_of
+from ..stores.leases import RENEWALS, now, start_renewing
+from ..stores.timeouts import end_after, seconds_of
 
 __all__ = ["Job", "JobQueue"]
 
@@ -38,16 +39,9 @@ __all__ = ["Job", "JobQueue"]
 LOOK = 0.25
 # Seconds for which a number may have no data: between two requests of who pushes it.
 GRACE = 2.0
-# Renewals in each lease: one may fail before the lease has run out.
-RENEWALS = 3
 
 # Of a job, in the table: a token of this hold, the lease in seconds, and the renewals.
 _Holder = list[Any]
-
-
-def _now() -> float:
-    """Returns the time of a clock that also runs while the host is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Job:
@@ -95,7 +89,7 @@ class Job:
     @property
     def is_held(self) -> bool:
         """Whether no other worker can have got this job. It sends no request."""
-        return not self._is_over and _now() < self._renewed + self._queue.lease
+        return not self._is_over and now() < self._renewed + self._queue.lease
 
     def done(self) -> None:
         """Acknowledges the job; no worker gets it again.
@@ -274,7 +268,7 @@ class JobQueue:
 
     def _take(self) -> Job | None:
         while True:
-            began, token = _now(), f"{self._id.text} {urandom(8).hex()}"
+            began, token = now(), f"{self._id.text} {urandom(8).hex()}"
             number = self._hold(token)
             if number is None:
                 return None
@@ -340,17 +334,17 @@ class JobQueue:
     def _lost(self, held: dict[str, _Holder]) -> list[int]:
         """Returns the jobs whose worker has ended, or has not renewed its lease."""
         with self._lock:
-            now, lost = _now(), []
+            here, lost = now(), []
             for number, holder in held.items():
                 if self._seen.get(number, [None])[0] != holder:
-                    self._seen[number] = holder, now
+                    self._seen[number] = holder, here
             self._seen = {number: self._seen[number] for number in held}
-            if now < self._looks_at:
+            if here < self._looks_at:
                 return []
-            self._looks_at = now + LOOK / 2
+            self._looks_at = here + LOOK / 2
             for number, ((token, lease, _), since) in self._seen.items():
                 worker = token.partition(" ")[0]
-                if now - since >= lease or is_known_dead(worker, self._id.text):
+                if here - since >= lease or is_known_dead(worker, self._id.text):
                     lost.append(int(number))
         return lost
 
@@ -363,19 +357,14 @@ class JobQueue:
             self._is_renewing = True
         is_freed = threading.Event()
         weakref.finalize(self, is_freed.set)
-        threading.Thread(
-            target=_renew_until,
-            args=(weakref.ref(self), is_freed, self.lease / RENEWALS),
-            name=f"distlite leases of {self.name}",
-            daemon=True,
-        ).start()
+        start_renewing(self, self.lease, self.name, is_freed)
 
     def _renew_once(self) -> None:
         with self._lock:
             jobs = [job for job in self._jobs if not job._is_over]
         if not jobs:
             return
-        began = _now()
+        began = now()
         ours: list[Job] = []
 
         def renew(table: dict[str, Any]) -> object:
@@ -393,14 +382,3 @@ class JobQueue:
 
 def _has(table: dict[str, Any], number: int, token: str) -> bool:
     return bool(table["held"].get(str(number), [""])[0] == token)
-
-
-def _renew_until(
-    found: weakref.ref[JobQueue], is_freed: threading.Event, pause: float
-) -> None:
-    while not is_freed.wait(min(pause, LONGEST_WAIT)):
-        queue = found()
-        if queue is not None:
-            with suppress(DistError):  # the store may come back in time
-                queue._renew_once()
-        del queue

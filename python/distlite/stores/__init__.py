@@ -3,6 +3,7 @@
 
 reading     all values below a prefix
 store_lock  locks between all users of a store, with and without a lease
+leases      the renewals of those who hold something for a time
 handles     what pickle makes a store of another process from
 timeouts    timeouts as seconds
 relay       the relay of a host, which distlite.store_relay() starts

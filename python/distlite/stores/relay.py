@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from .._C import _relay_is_connected, _relay_name, _relay_start
 
 __all__ = ["StoreRelay", "store_relay"]
@@ -70,12 +68,7 @@ class StoreRelay:
     def __enter__(self) -> StoreRelay:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

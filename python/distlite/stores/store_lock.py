@@ -7,29 +7,18 @@ import contextlib
 import os
 import threading
 import time
-import weakref
 from datetime import timedelta
 from typing import Any
 
 from .._C import DistError, DistStoreError, Store
-from .timeouts import LONGEST_WAIT, seconds_of
+from .leases import now, start_renewing
+from .timeouts import seconds_of
 
 __all__ = ["StoreLock"]
 
 # A waiter that dies between two of its steps may have taken the notice of a release
 # away; the others then find the lock free at their next try.
 RETRY_SECONDS = 1.0
-# Renewals in each lease: two may fail before the lease has run out.
-RENEWALS_PER_LEASE = 3
-
-
-def _now() -> float:
-    """Returns the time of a clock that also runs while the host is suspended.
-
-    Only differences within one process are used: clocks of two hosts are never
-    compared.
-    """
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class StoreLock:
@@ -90,7 +79,7 @@ class StoreLock:
         self._owner = ""
         self._value = b""
         self._renewals = 0
-        # The time at which the renewal that is in the store was begun, by _now().
+        # The time at which the renewal that is in the store was begun, by now().
         self._renewed = 0.0
         self._is_lost = False
         self._has_ended = threading.Event()
@@ -120,7 +109,7 @@ class StoreLock:
         """
         if not self._value or self._is_lost:
             return False
-        return self.lease is None or _now() < self._renewed + self.lease
+        return self.lease is None or now() < self._renewed + self.lease
 
     def locked(self) -> bool:
         """Returns whether anybody holds the lock, by one request to the store.
@@ -167,7 +156,8 @@ class StoreLock:
         self._is_lost = False
         if self.lease is not None:
             try:
-                self._start_renewing(min(self.lease / RENEWALS_PER_LEASE, LONGEST_WAIT))
+                self._has_ended = threading.Event()
+                start_renewing(self, self.lease, self.name, self._has_ended)
             except BaseException:
                 # For example no more threads: nobody would renew or free the lock.
                 with contextlib.suppress(DistError):
@@ -179,21 +169,26 @@ class StoreLock:
         holder has it."""
         # Deleted before the lock is read, so that a release after that is not missed.
         self.store.delete_key(self._released)
-        began = _now()
+        began = now()
         found = self.store.compare_set(self.name, b"", value)
         if found != value and seen.has_run_out(found):
-            began = _now()
+            began = now()
             found = self.store.compare_set(self.name, found, value)
         return began if found == value else None
 
     def _renew(self) -> None:
         """Extends the lease, held under `_renewing`, to its full length from now on."""
-        began = _now()
+        began = now()
         if self._swap(self._value_of(self._renewals + 1)):
             self._renewals += 1
             self._renewed = began
         else:
             self._is_lost = True
+
+    def _renew_once(self) -> None:
+        with self._renewing:
+            if not (self._has_ended.is_set() or self._is_lost):
+                self._renew()
 
     def release(self) -> None:
         """Frees the lock.
@@ -252,15 +247,6 @@ class StoreLock:
             # or lost.
             return
 
-    def _start_renewing(self, interval: float) -> None:
-        self._has_ended = threading.Event()
-        threading.Thread(
-            target=_renew_until,
-            args=(weakref.ref(self), self._has_ended, interval),
-            name=f"distlite lease of {self.name}",
-            daemon=True,
-        ).start()
-
     def _read(self) -> bytes:
         try:
             return self.store[self.name]
@@ -295,30 +281,12 @@ class _Seen:
         if value != self._value:
             self._value = value
             lease = _lease_in(value)
-            self._ends = None if lease is None else _now() + lease
-        return self._ends is not None and _now() >= self._ends
+            self._ends = None if lease is None else now() + lease
+        return self._ends is not None and now() >= self._ends
 
     def left(self) -> float:
         """Seconds."""
-        return float("inf") if self._ends is None else max(self._ends - _now(), 0.001)
-
-
-def _renew_until(
-    of: weakref.ref[StoreLock], has_ended: threading.Event, interval: float
-) -> None:
-    """Renews the lease until the lock is released or lost, or its object no longer
-    exists."""
-    while not has_ended.wait(interval):
-        lock = of()
-        if lock is None:
-            return
-        with lock._renewing:
-            if has_ended.is_set() or lock._is_lost:
-                return
-            # The store may be back for the next renewal; is_held compares the times.
-            with contextlib.suppress(DistError):
-                lock._renew()
-        del lock
+        return float("inf") if self._ends is None else max(self._ends - now(), 0.001)
 
 
 def _lease_of(lease: timedelta | float | None) -> float | None:
