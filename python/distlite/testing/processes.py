@@ -124,11 +124,7 @@ def run_ranks(
     function: Callable[..., Any],
     world_size: int,
     *,
-    backend: str | None = "gloo",
     timeout: timedelta | float = 60.0,
-    env: dict[str, str] | None = None,
-    wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
-    faults: Sequence[Fault] = (),
     **kwargs: Any,
 ) -> list[Any]:
     """Runs a function as several processes, the ranks of a default group.
@@ -136,19 +132,14 @@ def run_ranks(
     The function must be at the top level of a module that can be imported from its
     file; its arguments and result must be picklable. Parameters named `rank`,
     `world_size` and `init_method` (an address for this run) are filled in. No process
-    outlives the call, or this process.
+    outlives the call, or this process. All other arguments are those of `start_ranks`
+    and of the function.
 
     Args:
         function: The function.
         world_size: The number of ranks.
-        backend: The backend of the default group, which is made before the function is
-            called and destroyed afterwards; None: there is none.
         timeout: The time after which ranks that have not returned are killed, a
             `timedelta` or seconds.
-        env: Variables that are added to the environment of each rank.
-        wrap: For each rank a function that takes the command of the rank and returns
-            the command to run, for example in a container.
-        faults: What happens to ranks at their operations, as a sequence of `Fault`.
 
     Returns:
         What each rank returned, as a list.
@@ -165,10 +156,9 @@ def run_ranks(
         >>> testing.run_ranks(calendar.isleap, 2, year=2024)
         [True, True]
     """
-    given = (function, world_size, backend, env, wrap, timeout, kwargs)
-    with Job(*given, faults=faults) as job:
+    with _start(function, world_size, timeout, **kwargs) as job:
         outcomes = job.wait(timeout, is_ended_by_failure=True)
-    check_outcomes(function, outcomes, faults)
+    check_outcomes(function, outcomes, kwargs.get("faults", ()))
     return [outcome.value for outcome in outcomes]
 
 
@@ -176,24 +166,16 @@ def rank_outcomes(
     function: Callable[..., Any],
     world_size: int,
     *,
-    backend: str | None = "gloo",
     timeout: timedelta | float = 60.0,
-    env: dict[str, str] | None = None,
-    wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
-    faults: Sequence[Fault] = (),
     **kwargs: Any,
 ) -> list[Outcome]:
     """Runs a function as several processes, some of which may fail.
 
     Args:
-        function: The function, as for `run_ranks`.
+        function: The function, as for `run_ranks`, like all other arguments.
         world_size: The number of ranks.
-        backend: The backend of the default group; None: there is none.
         timeout: The time after which ranks that have not returned are killed, a
             `timedelta` or seconds.
-        env: Variables that are added to the environment of each rank.
-        wrap: For each rank a function that changes its command, as for `run_ranks`.
-        faults: What happens to ranks at their operations, as a sequence of `Fault`.
 
     Returns:
         The outcome of each rank, as a list of `Outcome`.
@@ -209,8 +191,7 @@ def rank_outcomes(
         >>> outcomes[0].is_good
         False
     """
-    given = (function, world_size, backend, env, wrap, timeout, kwargs)
-    with Job(*given, faults=faults) as job:
+    with _start(function, world_size, timeout, **kwargs) as job:
         return job.wait(timeout)
 
 
@@ -229,9 +210,11 @@ def start_ranks(
     Args:
         function: The function, as for `run_ranks`.
         world_size: The number of ranks.
-        backend: The backend of the default group; None: there is none.
+        backend: The backend of the default group, which is made before the function is
+            called and destroyed afterwards; None: there is none.
         env: Variables that are added to the environment of each rank.
-        wrap: For each rank a function that changes its command, as for `run_ranks`.
+        wrap: For each rank a function that takes the command of the rank and returns
+            the command to run, for example in a container.
         faults: What happens to ranks at their operations, as a sequence of `Fault`.
 
     Returns:
@@ -247,7 +230,22 @@ def start_ranks(
         ...     print([outcome.value for outcome in job.wait(timeout=30)])
         [True, True]
     """
-    given = (function, world_size, backend, env, wrap, None, kwargs)
+    return Job(function, world_size, backend, env, wrap, None, kwargs, faults=faults)
+
+
+def _start(
+    function: Callable[..., Any],
+    world_size: int,
+    timeout: timedelta | float,
+    *,
+    backend: str | None = "gloo",
+    env: dict[str, str] | None = None,
+    wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
+    faults: Sequence[Fault] = (),
+    **kwargs: Any,
+) -> Job:
+    """As start_ranks(); operations of the default group end before the run does."""
+    given = (function, world_size, backend, env, wrap, timeout, kwargs)
     return Job(*given, faults=faults)
 
 
