@@ -183,6 +183,23 @@ def test_the_node_with_the_store_comes_back_with_its_journal(tmp_path):
         assert not (tmp_path / "journal").exists()
 
 
+def test_a_standby_serves_the_store_when_its_node_is_lost(tmp_path):
+    conf = f"join_timeout=30,journal={tmp_path / 'journal'}"
+    with Nodes(tmp_path, "--nnodes", "1:3") as job:
+        first = job.start(host=True, conf=conf)
+        standby, third = job.start(conf=f"{conf},standby=true"), job.start()
+        job.says(third, "size 3\n")
+        first.kill()
+        serves = "distlite: this node now serves the job's store at 127.0.0.1:"
+        wait_until(lambda: serves in job.errors(standby))
+        fourth = job.start()
+        job.says(fourth, "size 3\n")
+        nodes = standby, third, fourth
+        assert job.finish(*nodes) == [0, 0, 0], job.errors(standby)
+        assert [job.out(node).count("begins") for node in nodes] == [1, 1, 1]
+        assert not (tmp_path / "journal").exists()
+
+
 def test_without_a_journal_the_end_of_the_store_ends_the_others(tmp_path):
     with Nodes(tmp_path, "--nnodes", "1:2") as job:
         first = job.start(host=True)

@@ -57,6 +57,10 @@ def test_defaults_are_torchruns():
             "--on-failure continue on several nodes needs --rdzv-endpoint",
         ),
         (["--rdzv-conf", "journal=x"], "'journal=x' is neither"),
+        (
+            ["--on-failure=continue", "--nnodes=1:2", "--rdzv-conf", "standby=true"],
+            "standby=true needs journal=FILE",
+        ),
         (["--nnodes", "0"], "at least one node is needed"),
         (["--nnodes", "x"], "--nnodes must be a number or MIN:MAX, not x"),
         (["--node-rank", "1"], "--node-rank 1 is not less than the number of nodes"),

@@ -173,7 +173,8 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
         "",
         "join_timeout=SECONDS to wait for the nodes; is_host=true|false: whether this "
         "node serves the store; journal=FILE: with --on-failure continue, keep the "
-        "store in a file, so that the launcher that serves it can be started again",
+        "store in a file, so that the launcher that serves it can be started again; "
+        "standby=true: serve the store from that file when its launcher is lost",
     )
     flag("--standalone", "run on one node, with any free port")
     option(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 
 from distlite._C import DistError, PrefixStore
@@ -93,10 +94,26 @@ class OpenNodes(Nodes):
             # Ranks need the store for the next epoch only. Whoever starts its launcher
             # again has as long as a node has to join.
             silence = time.monotonic() - self._heard
-            if not self._may_come_back or silence > self._options.join_timeout:
+            if self._options.is_standby and not self._is_host:
+                self._take_over()
+            elif not self._may_come_back or silence > self._options.join_timeout:
                 raise
         else:
             self._heard = time.monotonic()
+
+    def _take_over(self) -> None:
+        """Serves the store that is lost, if the address and the journal are free."""
+        silence = time.monotonic() - self._heard
+        try:
+            self._store = PrefixStore("launch", self._serve())
+        except (Failure, OSError, DistError) as error:
+            if silence > self._options.join_timeout:
+                raise Failure(f"the job's store is lost: {error}") from error
+            return
+        self._store.set_timeout(self._limit)
+        where = f"{self._options.address}:{self._options.port}"
+        text = f"distlite: this node now serves the job's store at {where}"
+        print(text, file=sys.stderr, flush=True)
 
     def _look_for_others(self) -> None:
         """Finds out whether all other nodes have ended or are lost."""

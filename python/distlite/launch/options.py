@@ -33,6 +33,7 @@ class Options:
     max_nodes = 1  # that take part, beside spares
     spares = 0
     journal: str | None = None  # of the store, if this node serves it
+    is_standby = False  # serves it in place of a node that is lost
     node_rank = 0
     arrives = False  # c10d: a node's place is the order of arrival
     hosts_store: bool | None = None  # None: the node that can
@@ -291,11 +292,19 @@ def _set_conf(options: Options, text: str) -> None:
             options.join_timeout = float(value)
         elif key == "journal" and value and options.is_open:
             options.journal = value
+        elif key == "standby" and value and options.is_open:
+            options.is_standby = flag_of("--rdzv-conf: standby", value)
         else:
             raise ValueError(
                 f"--rdzv-conf: {pair!r} is neither is_host=true, is_host=false, "
-                "join_timeout=SECONDS nor, where nodes come and go, journal=FILE"
+                "join_timeout=SECONDS nor, where nodes come and go, journal=FILE or "
+                "standby=true"
             )
+    if options.is_standby and options.journal is None:
+        raise ValueError(
+            "--rdzv-conf: standby=true needs journal=FILE, the file of the node that "
+            "serves the store"
+        )
 
 
 def _set_output(options: Options, args: Namespace) -> None:
