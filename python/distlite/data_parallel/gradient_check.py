@@ -27,17 +27,17 @@ def same_everywhere(
     import hashlib
     import os
 
-    from .._C import all_gather_object, all_gather_single
+    from .._C import all_gather_object
 
     known = [(parameter.key, parameter.describe()) for parameter in parameters]
-    text = repr((known, sorted(settings.items()))).encode()
-    digest = np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
-    digests = np.empty((group.size(), len(digest)), np.uint8)
-    all_gather_single(digests, digest.copy(), group=group)
-    if (digests == digests[0]).all():
+    mine = known, dict(settings), os.uname().nodename
+    digests: list[Any] = [None] * group.size()
+    digest = hashlib.sha256(repr((known, sorted(settings.items()))).encode()).digest()
+    all_gather_object(digests, digest, group)
+    if len(set(digests)) == 1:
         return
     told: list[Any] = [None] * group.size()
-    all_gather_object(told, (known, dict(settings), os.uname().nodename), group)
+    all_gather_object(told, mine, group)
     for rank, theirs in zip(_ranks_of(group), told, strict=True):
         difference = _difference(f"rank {rank} ({theirs[2]})", theirs, told[0])
         if difference:

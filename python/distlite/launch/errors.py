@@ -149,13 +149,14 @@ class LastWords:
     def _claims(self) -> Iterator[tuple[int, int]]:
         """Yields the claims of the ranks' jobs; opens no file of other jobs."""
         for folder in _C._recording_folders():
-            for job in _names_in(folder):
+            for job in names_in(folder):
                 path = os.path.join(folder, job)
-                if any(_pid_of(name) in self._pids for name in _names_in(path)):
+                if any(_pid_of(name) in self._pids for name in names_in(path)):
                     yield _claim_in(path)
 
 
-def _names_in(folder: str) -> list[str]:
+def names_in(folder: str) -> list[str]:
+    """Returns the names of the files in a folder; none if it cannot be read."""
     try:
         return os.listdir(folder)
     except OSError:

@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -87,11 +88,9 @@ class _Rank:
                 outcome.returncode = 0
             except BaseException as error:
                 outcome.exception = error
-                # Without this frame, and that of its caller.
+                # Without this frame.
                 inner = error.__traceback__ and error.__traceback__.tb_next
-                lines = traceback.format_exception(
-                    type(error), error, inner and inner.tb_next
-                )
+                lines = traceback.format_exception(type(error), error, inner)
                 outcome.traceback = "".join(lines)
                 outcome.returncode = 1
             ended.put(outcome)
@@ -230,10 +229,25 @@ class Ranks:
         faults: Sequence[Fault],
     ) -> list[Outcome]:
         check_faults(faults, len(self))
+        limit = self.timeout if timeout is None else timeout
+        takes_rank = _takes_rank(function)
+        ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        outcomes = [Outcome(rank.number) for rank in self._ranks]
+        running = set(range(len(self._ranks)))
         with hit(self._victims(faults) if faults else None):
-            return self._outcomes_here(
-                function, args, kwargs, timeout, is_ended_by_failure
-            )
+            for rank, outcome in zip(self._ranks, outcomes, strict=True):
+                named = {"rank": rank.number} if takes_rank else {}
+                rank.submit(partial(function, *args, **named, **kwargs), outcome, ended)
+            # Operations have the same timeout, and their errors name the late ranks.
+            deadline = end_after(limit) + GRACE
+            for outcome in _ends(ended, running, deadline):
+                if is_ended_by_failure and outcome.returncode != 0:
+                    deadline = min(deadline, time.monotonic() + GRACE_AFTER_FAILURE)
+                    break
+            for _ in _ends(ended, running, deadline):
+                pass
+            self._abort(running, outcomes, ended)
+        return outcomes
 
     def _victims(self, faults: Sequence[Fault]) -> Callable[[object], object]:
         """Returns what is called before each operation, in the thread of its rank."""
@@ -250,37 +264,6 @@ class Ranks:
                 victim.before(operation)
 
         return before
-
-    def _outcomes_here(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        timeout: timedelta | float | None,
-        is_ended_by_failure: bool,
-    ) -> list[Outcome]:
-        limit = self.timeout if timeout is None else timeout
-        takes_rank = _takes_rank(function)
-        ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
-        outcomes = [Outcome(rank.number) for rank in self._ranks]
-        for rank, outcome in zip(self._ranks, outcomes, strict=True):
-            named = {"rank": rank.number} if takes_rank else {}
-
-            def call(named: dict[str, Any] = named) -> Any:
-                return function(*args, **named, **kwargs)
-
-            rank.submit(call, outcome, ended)
-        running = set(range(len(self._ranks)))
-        # Operations have the same timeout, and their errors name the late ranks.
-        deadline = end_after(limit) + GRACE
-        for outcome in _ends(ended, running, deadline):
-            if is_ended_by_failure and outcome.returncode != 0:
-                deadline = min(deadline, time.monotonic() + GRACE_AFTER_FAILURE)
-                break
-        for _ in _ends(ended, running, deadline):
-            pass
-        self._abort(running, outcomes, ended)
-        return outcomes
 
     def _abort(
         self, late: set[int], outcomes: list[Outcome], ended: queue.SimpleQueue[Outcome]

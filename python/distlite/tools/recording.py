@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from distlite import _C
+from distlite.launch.errors import names_in
 
 HEADER = struct.Struct("=Q16sQQQQqQQqqqQqq48s64s144s")
 RECORD = struct.Struct("=QqqqqQII BBBBi")
@@ -214,21 +215,14 @@ def read_all() -> list[Recording]:
     """Reads the recordings of this user on this host, also of ended processes."""
     found = []
     for folder in _C._recording_folders():
-        for job in _names_in(folder):
+        for job in sorted(names_in(folder)):
             path = os.path.join(folder, job)
-            for name in _names_in(path):
+            for name in sorted(names_in(path)):
                 try:
                     found.append(read(os.path.join(path, name)))
                 except (OSError, ValueError):
                     continue  # it has ended meanwhile, or the file is not a recording
     return found
-
-
-def _names_in(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
 
 
 def _text(data: bytes) -> str:
