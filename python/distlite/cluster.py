@@ -176,11 +176,10 @@ def store_of_host(member: Member, timeout: timedelta, use_libuv: bool) -> TCPSto
 def _rendezvous_file(member: Member) -> str:
     # Named after the nearest ancestor that is not itself a rank: the launcher.
     pid = os.getppid()
-    mark = f"{member.variable}=".encode()
     try:
-        while pid > 1 and any(v.startswith(mark) for v in _variables(pid)):
-            pid = int(_fields(pid)[1])
-        started = _fields(pid)[19]
+        while pid > 1 and member.variable in environment_of(pid):
+            pid = int(stat_of(pid)[1])
+        started = stat_of(pid)[19]
     except OSError as error:
         raise ValueError(
             f"{member.launcher} ({member.variable}) does not say where rank 0 is, and "
@@ -191,15 +190,18 @@ def _rendezvous_file(member: Member) -> str:
     return f"{folder}/distlite-{os.geteuid()}-{pid}-{started}"
 
 
-def _variables(pid: int) -> list[bytes]:
+def environment_of(pid: int) -> dict[str, str]:
+    """Returns the environment with which a process was started, or raises OSError."""
     with open(f"/proc/{pid}/environ", "rb") as file:
-        return file.read().split(b"\0")
+        entries = os.fsdecode(file.read()).split("\0")
+    pairs = (entry.partition("=") for entry in entries)
+    return {name: value for name, _, value in pairs}
 
 
-def _fields(pid: int) -> list[str]:
-    """Returns the fields of /proc/<pid>/stat, from the state on."""
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()
+def stat_of(pid: int) -> list[str]:
+    """Returns the fields of /proc/<pid>/stat, from the state on, or raises OSError."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].decode().split()
 
 
 def _write_port(path: str, port: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from distlite import _C
+from distlite.cluster import stat_of
 from distlite.launch.errors import names_in
 
 HEADER = struct.Struct("=Q16sQQQQqQQqqqQqq48s64s144s")
@@ -302,12 +303,11 @@ def _pid_namespace() -> int:
 
 def _process_state(pid: int, start: int) -> str:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+        fields = stat_of(pid)
     except OSError:
         return "gone"
     if int(fields[19]) != start:
         return "gone"  # another process has its number now
     if int(fields[6]) & PF_EXITING:
         return "gone"  # it is exiting, or a zombie
-    return {"T": "stopped", "t": "traced"}.get(fields[0].decode(), "running")
+    return {"T": "stopped", "t": "traced"}.get(fields[0], "running")

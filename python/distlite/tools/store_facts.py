@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import distlite as dist
+from distlite.cluster import environment_of
 from distlite.tools.job import Job
 from distlite.tools.text import seconds
 from distlite.tools.worlds import find_worlds
@@ -21,21 +21,13 @@ def store_of(job: Job) -> Facts | None:
     """Asks the store that the ranks' environment names; None if it names none."""
     for member in job.members:
         if member.state in RUNNING:
-            found = _environment_of(member.recording.pid)
+            try:
+                found = environment_of(member.recording.pid)
+            except OSError:  # it has ended meanwhile
+                continue
             if "MASTER_ADDR" in found and found.get("MASTER_PORT", "").isdecimal():
                 return _ask(found)
     return None
-
-
-def _environment_of(pid: int) -> dict[str, str]:
-    """Returns the environment with which a process was started."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            entries = [os.fsdecode(entry) for entry in file.read().split(b"\0")]
-    except OSError:
-        return {}
-    pairs = (entry.partition("=") for entry in entries)
-    return {name: value for name, _, value in pairs}
 
 
 def _token(environment: dict[str, str]) -> str | None:
