@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What torch's test of fault tolerance does, over the backend distlite, and besides lists
-that differ, and a process that is killed.
+"""What torch's test of fault tolerance does, over the backend distlite, and besides
+lists that differ, and a process that is killed.
 
 Usage: torch_reconfigure_ranks.py FILE RANK SIZE.  Prints "good" at the end, but for the
 last rank, which kills itself.
