@@ -70,12 +70,15 @@ def live(kind: str, size: int, number: int, store: Any, member: Any, pipe: Any) 
     pipe.send({"first": first, "pause": first - last if last else None})
 
 
-def copy(size: int, others: int, number: int, mib: int, member: Any, pipe: Any) -> None:
-    """Brings a state to members that come at once, and sends as much as one message."""
+def bring_state(
+    size: int, others: int, number: int, mib: int, member: Any
+) -> tuple[dict[str, Any], Any]:
+    """Brings a state to members that come at once. Returns it, with the seconds that
+    it took, and the view."""
     import distlite as dist
 
     store = member._ledger.store
-    state = {"x": np.full(mib << 17, 1.0)} if number < size else {}
+    state: dict[str, Any] = {"x": np.full(mib << 17, 1.0)} if number < size else {}
     if number < size:
         first = member.next()
         # Until all newcomers wait.
@@ -88,8 +91,16 @@ def copy(size: int, others: int, number: int, mib: int, member: Any, pipe: Any) 
     dist.barrier(view.group)
     began = time.monotonic()
     member.restore(view, state.update, lambda: state)
-    restored = time.monotonic() - began
+    state["seconds"] = time.monotonic() - began
     dist.barrier(view.group)
+    return state, view
+
+
+def copy(size: int, others: int, number: int, mib: int, member: Any, pipe: Any) -> None:
+    """Brings a state to members that come at once, and sends as much as one message."""
+    import distlite as dist
+
+    state, view = bring_state(size, others, number, mib, member)
     began = time.monotonic()
     if view.rank == 0:  # of those that have come first
         dist.send(state["x"], group=view.group, group_dst=size)
@@ -97,7 +108,7 @@ def copy(size: int, others: int, number: int, mib: int, member: Any, pipe: Any) 
         dist.recv(np.empty_like(state["x"]), group=view.group, group_src=0)
         pipe.send({"message": time.monotonic() - began})
     if number >= size:
-        pipe.send({"restore": restored})
+        pipe.send({"restore": state["seconds"]})
     dist.barrier(view.group)
 
 

@@ -178,6 +178,23 @@ def test_members_elsewhere_are_looked_at_together():
     assert json.loads(store.get("elastic/world/epoch"))["epoch"] == 2
 
 
+def test_the_first_member_to_come_calls_those_that_wait():
+    """A member that is about to call may end: then others call after a moment."""
+    store = distlite.HashStore()
+    ledger = Ledger(store, "world", NAME, Rules(1, None, False, True, 60.0))
+    ledger.last = last = Record(1, "x", [NAME, OTHER], [0, 1])
+    raw, called = json.dumps(asdict(last)), "elastic/world/called/1"
+    store.set("elastic/world/epoch", raw)
+    turn = _Turn(ledger, Arrival(NAME, 1), raw, last)
+    turn.go(1.0, never)
+    assert store.delete_key(called)
+    store.set("elastic/world/arrivals/1", json.dumps(asdict(Arrival(OTHER, 1))) + "\n")
+    turn = _Turn(ledger, Arrival(NAME, 1), raw, last)
+    for is_there in (False, True):
+        turn.go(1.0, never)
+        assert store.check([called]) == is_there
+
+
 def test_a_proposal_does_not_come_into_another_store():
     """The store is empty again between reading the record and proposing the next."""
     store = distlite.HashStore()

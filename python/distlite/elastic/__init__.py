@@ -10,7 +10,8 @@ number, whoever proposes it, and a proposal that comes late changes nothing.
     epoch                     the record: whoever comes first, with an identity of the
                               store, and then members that propose, by compare_set
     arrivals/E                those that want to be in the epoch after E: a line each
-    called/E, decided/E       the first that arrives, the proposer: wake the others
+    called/E, decided/E       the first member that arrives wakes those that wait as
+                              newcomers, the proposer all
     asked/E                   newcomers: the members of E shall come
     finished                  a member: the work is done, nobody joins any more
     beat/ID                   those that wait, so that the dead are not taken

@@ -159,6 +159,7 @@ class Ledger:
         """Returns the record of the next epoch of which this process is a member.
 
         `has_ended` returns whether the process of a member is known to have ended."""
+        raw = ""
         while True:
             turn = self._turn
             left = deadline - time.monotonic()
@@ -166,8 +167,9 @@ class Ledger:
                 self.limit(min(left, REQUEST))
                 # An empty store gets an identity with its first record, so that a
                 # proposal for another store cannot take a place here.
-                founding = Record(identity=urandom(8).hex())
-                raw = self._read("epoch", _text_of(founding))
+                raw = raw or self._read(
+                    "epoch", _text_of(Record(identity=urandom(8).hex()))
+                )
                 if raw != self._raw:
                     self._raw, self._found = raw, self._parsed(Record, "epoch", raw)
                 found = self._found
@@ -180,8 +182,9 @@ class Ledger:
                     )
                 if turn is None or turn.key != (raw, arrival):
                     turn = self._turn = _Turn(self, arrival, raw, found)
-                turn.go(left, has_ended)
+                raw = turn.go(left, has_ended)
             except DistNetworkError as error:
+                raw = ""
                 # A server with a journal may come back.
                 if time.monotonic() >= deadline:
                     raise
@@ -260,6 +263,7 @@ class Ledger:
     def note_leaving(self, arrival: Arrival) -> None:
         base = self.last.epoch
         self.store.append(f"arrivals/{base}", _text_of(arrival) + "\n")
+        self.store.set(f"called/{base}", "")
 
     def clean(self) -> None:
         """Deletes what only earlier epochs needed; the members of this one have met."""
@@ -337,20 +341,23 @@ class _Turn:
         self.line, self.has_waited = _text_of(arrival) + "\n", False
         self.store.append(f"arrivals/{self.base}", self.line)
         self.is_called = mine.epoch > 0 or not found.epoch
-        if self.is_called:
-            self.store.set(f"called/{self.base}", "")
-        elif self._has_room() and not arrival.is_spare:
+        self.calls = mine.epoch > 0  # wakes newcomers, unless another has done so
+        if not self.is_called and self._has_room() and not arrival.is_spare:
             self.store.set(f"asked/{self.base}", "")
 
     def _has_room(self) -> bool:
         most = self.ledger.rules.max_size
         return most is None or len(self.found.members) < most
 
-    def go(self, left: float, has_ended: Callable[[str], bool]) -> None:
+    def go(self, left: float, has_ended: Callable[[str], bool]) -> str:
         """Looks once, proposes if everybody is there, else waits a moment, and no
-        longer than `left` seconds."""
+        longer than `left` seconds. Returns the record that is then in the store, if it
+        has read it."""
         self.has_ended = has_ended
         text = self.ledger._read(f"arrivals/{self.base}")
+        if self.calls and (self.has_waited or self._is_first(text)):
+            self.calls = False
+            self.store.set(f"called/{self.base}", "")
         is_due = self.has_waited or text.endswith(self.line)
         # Before its end, a call finds out whom its error has to name.
         if (self._may_be_whole(text) and is_due) or left <= LONG:
@@ -358,16 +365,24 @@ class _Turn:
             if proposal is not None:
                 before, new = self.key[0], _text_of(proposal)
                 # Without effect where the store has been emptied meanwhile.
-                if self.store.compare_set("epoch", before, new).decode() != before:
-                    self.store.set(f"decided/{self.base}", "")
-                return
-        self.is_called = self.is_called or self.store.check([f"called/{self.base}"])
+                found = self.store.compare_set("epoch", before, new)
+                if found == before.encode():
+                    return ""
+                self.store.set(f"decided/{self.base}", "")
+                return found.decode(errors="replace")
         # Who arrives last decides; all looks together are as many in any world.
         short = min(LONG, SHORT * max(1.0, len(self.found.members) / CROWD))
         key, pause = ("decided", short) if self.is_called else ("called", LONG)
+        self.has_waited = True
         with suppress(DistStoreError):
             self.store.wait([f"{key}/{self.base}"], max(0.001, min(pause, left)))
-        self.has_waited = True
+            self.is_called = True
+        return ""
+
+    def _is_first(self, text: str) -> bool:
+        """Returns whether no other member has come before."""
+        earlier = text.partition(self.own)[0]
+        return not any(each in earlier for each in self.last.members)
 
     def _may_be_whole(self, text: str) -> bool:
         """Returns whether a close look may find everybody, and shows those elsewhere

@@ -28,6 +28,7 @@ from .._C import (
     all_reduce,
 )
 from ..groups.backends import backends_of
+from ..groups.check_in import Arrivals
 from ..groups.group_making import GroupRequest
 from ..groups.lifecycle import _limit_of, _quote
 from ..groups.members import MemberId, is_known_dead, make_of_members
@@ -242,7 +243,7 @@ class Member:
         self._done: int | None = None
         self._begun: int | None = None  # a step of which it cannot tell the outcome yet
         self._flags = np.zeros(3, np.int64)  # what the members tell in a step's end
-        self._looks_at = 0.0
+        self._looks_at, self._is_clean = 0.0, True
         self._heard_at = 0.0  # of the other members
 
     def __repr__(self) -> str:
@@ -573,8 +574,7 @@ class Member:
         # The last group may still have been in the middle of its own.
         self._flags = np.zeros(3, np.int64)
         group.set_timeout(self._limit)
-        if place == 0:
-            self._ledger.clean()
+        self._looks_at, self._is_clean = time.monotonic() + LOOK, False
         return self._view_of(record, group)
 
     def _show(self, record: Record) -> None:
@@ -661,7 +661,18 @@ class Member:
             found = self._ledger.is_asked_for()
         spent = time.monotonic() - now
         self._looks_at = now + min(max(LOOK, SHARE * spent), LONGEST_LOOK)
+        if not self._is_clean:
+            self._clean(view)
         return found
+
+    def _clean(self, view: View) -> None:
+        """Deletes what making the epoch has left in the store, now that nobody waits
+        for it to begin."""
+        keys = PrefixStore(f"group/{view.epoch}", self._ledger.store)
+        with suppress(DistError, NotImplementedError):
+            Arrivals(keys, view.size).clean()
+            self._ledger.clean()
+            self._is_clean = True
 
 
 class _Step:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from hashlib import sha1
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +13,17 @@ from .._C import (
     DistBackendError,
     ProcessGroup,
     Work,
+    all_reduce,
     broadcast,
     broadcast_object_list,
     irecv,
+    recv_object_list,
     send,
+    send_object_list,
 )
 from ..groups.backends import backends_of
 from ..groups.group_making import child_request, make_group
+from ..groups.reduce_op import ReduceOp
 from ..groups.world import GroupInfo
 
 # Loaded now, because the members wait for what a source imports.
@@ -50,27 +55,57 @@ def send_state(view: View, state: dict[str, Any] | None) -> dict[str, Any]:
             arrays[name] = np.ascontiguousarray(value).reshape(value.shape)
         else:
             others[name] = value
+    _compare(view, None if state is None else arrays)
     # Arrays without elements carry dtypes, also those that `dtype.str` does not tell.
     kinds = {name: np.empty(0, each.dtype) for name, each in arrays.items()}
     shapes = {name: each.shape for name, each in arrays.items()}
     # A small state is sent with them, by one source.
     is_small = sum(each.nbytes for each in arrays.values()) <= SMALL
-    small = arrays if is_small else None
-    told: list[Any] = [kinds, shapes, others, small]
-    broadcast_object_list(told, group=view.group, group_src=view.sources[0])
+    told: list[Any] = [kinds, shapes, others, arrays if is_small else None]
+    _tell(view, told)
+    kinds, shapes, others, small = told
     if state is None:
-        kinds, shapes, others, small = told
         arrays = {n: np.empty(shapes[n], each.dtype) for n, each in kinds.items()}
-    elif told[1] != shapes or any(kinds[n].dtype != told[0][n].dtype for n in kinds):
+    if small is not None:
+        return {**others, **small}
+    # Sources may have them in orders of their own.
+    _send_stripes(view, [flat(arrays[name]) for name in sorted(arrays)])
+    return {**arrays, **others}
+
+
+def _compare(view: View, arrays: dict[str, np.ndarray[Any, Any]] | None) -> None:
+    """Raises on all members if the arrays of the sources differ."""
+    digest = -(1 << 62)  # of those that are behind, less than any
+    if arrays is not None:
+        kinds = sorted((name, *_kind_of(each)) for name, each in arrays.items())
+        digest = int.from_bytes(sha1(repr(kinds).encode()).digest()[:7], "big")
+    ends = np.array([digest, digest if arrays is None else -digest])
+    all_reduce(ends, op=ReduceOp.MAX, group=view.group)
+    if ends[0] != -ends[1]:
         raise DistBackendError(
             "the members that have the state differ in their arrays: dump() must "
             "return the same names, shapes and dtypes on all of them"
         )
-    if small is not None:
-        return {**others, **small}
-    # In the order of the first source: another one may have them in its own.
-    _send_stripes(view, [flat(arrays[name]) for name in told[1]])
-    return {**arrays, **others}
+
+
+def _kind_of(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+    dtype = array.dtype
+    # The text of a type that has fields takes longer than all else.
+    fields = repr(dtype) if dtype.names or dtype.subdtype else ""
+    return array.shape, dtype.str, dtype.type.__name__, fields
+
+
+def _tell(view: View, told: list[Any]) -> None:
+    """Sends a list of objects from sources to those that are behind."""
+    group, rank, count = view.group, view.group.rank(), len(view.sources)
+    if len(view.behind) > count:
+        broadcast_object_list(told, group=group, group_src=view.sources[0])
+    elif rank in view.sources:
+        for each in view.behind[view.sources.index(rank) :: count]:
+            send_object_list(told, group=group, group_dst=each)
+    else:
+        source = view.sources[view.behind.index(rank) % count]
+        recv_object_list(told, group=group, group_src=source)
 
 
 def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

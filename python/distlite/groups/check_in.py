@@ -101,14 +101,14 @@ class Arrivals:
 
     def __init__(self, keys: Store, size: int) -> None:
         self._keys, self._size = keys, size
+        self._parts = -(-size // RANKS_PER_KEY)
 
     def add(self, rank: int) -> None:
         """The last rank to arrive sets the key for which all wait."""
         first, bits = self._bits_of(rank)
         if self._keys.add(f"arrived/{first}", 1 << rank - first) != bits:
             return
-        parts = -(-self._size // RANKS_PER_KEY)
-        if self._keys.add("arrived", 1) == parts:
+        if self._parts == 1 or self._keys.add("arrived", 1) == self._parts:
             _end_wait(self._keys, HERE.decode())
 
     def take_back(self, rank: int) -> bool:
@@ -119,8 +119,7 @@ class Arrivals:
         self._keys.add(f"gave_up/{first}", own)
         if self._keys.add(f"arrived/{first}", -own) != bits - own:
             return True
-        parts = -(-self._size // RANKS_PER_KEY)
-        if self._keys.add("arrived", -1) != parts - 1:
+        if self._parts > 1 and self._keys.add("arrived", -1) != self._parts - 1:
             return True
         self.add(rank)
         return False
@@ -220,10 +219,8 @@ class CheckIn:
         return False
 
     def _have_all_come(self, pause: float) -> bool:
-        from datetime import timedelta
-
         try:
-            self._keys.wait([ALL_ARE_HERE], timedelta(seconds=max(0.001, pause)))
+            self._keys.wait([ALL_ARE_HERE], max(0.001, pause))
         except DistStoreError:
             # A failure other than the timeout makes the next call fail as well.
             return False

@@ -19,7 +19,7 @@ from .._C import (
     _group_refuse,
     barrier,
 )
-from .check_in import ALL_ARE_HERE, Arrivals, Presence
+from .check_in import ALL_ARE_HERE, HERE, Arrivals, Presence
 from .group_making import GroupRequest, make_group
 from .lifecycle import _quote
 
@@ -90,12 +90,9 @@ def make_of_members(
     """
     group = None
     try:
-        arrivals = _meet(members, request.rank, keys, until, has_ended)
+        _meet(members, request.rank, keys, until, has_ended)
         group = make_group(request)
         barrier(group)
-        if request.rank == 0:
-            with suppress(DistError, NotImplementedError):  # all have the group already
-                arrivals.clean()
     except BaseException as error:
         reason = f"rank {request.rank} gave up: {_quote(error)}"
         if group is not None:
@@ -109,12 +106,16 @@ def make_of_members(
                 request.parent, ranks, request.rank, request.label, engine, reason
             )
         with suppress(DistError):
-            # The core reads these keys as well (csrc/pg/cpu/join_fault.h).
-            keys.compare_set("fault", "", reason)
             keys.set(f"cpu/{request.rank}", f"fault: {reason}")
-            keys.set(ALL_ARE_HERE, "")
+            tell_fault(keys, reason)
         raise
     return group
+
+
+def tell_fault(keys: Store, fault: str) -> None:
+    """Ends the wait of the members that have come, with the first fault of all."""
+    # The core reads this key as well (csrc/pg/cpu/join_fault.h).
+    keys.set(ALL_ARE_HERE, keys.compare_set("fault", "", fault))
 
 
 def _meet(
@@ -123,28 +124,26 @@ def _meet(
     keys: Store,
     until: float,
     has_ended: Callable[[str], bool],
-) -> Arrivals:
+) -> None:
     """Returns when all members of the list have come."""
     arrivals = Arrivals(keys, len(members))
     arrivals.add(place)
     crowd = max(1.0, len(members) / CROWD)  # each looks for all of the members
-    pause, have_all_come = SHORT * crowd, False
-    while not have_all_come:
+    pause = SHORT * crowd
+    while True:
         is_late = time.monotonic() >= until
+        left = max(0.001, min(pause, until - time.monotonic()))
         with suppress(DistStoreError):
-            left = until - time.monotonic()
-            keys.wait([ALL_ARE_HERE], max(0.001, min(pause, left)))
-            have_all_come = True
-        # No value is "-", so this reads, and makes no key.
-        fault = keys.compare_set("fault", "-", "-")
-        if fault != b"-":
-            raise DistBackendError(fault.decode(errors="replace"))
+            keys.wait([ALL_ARE_HERE], left)
+            if (outcome := keys.get(ALL_ARE_HERE)) != HERE:
+                raise DistBackendError(outcome.decode(errors="replace"))
+            return
         pause = min(2 * pause, LONG * crowd)
-        absent = [] if have_all_come else [members[i] for i in arrivals.absent()]
+        absent = [members[i] for i in arrivals.absent()]
         absent = [each for each in absent if is_late or has_ended(each)]
         if absent:
             names = ", ".join(map(describe, absent))
             what = "have not joined" if is_late else "have ended"
             raise DistBackendError(f"members of the new group {what}: {names}")
-        have_all_come = have_all_come or is_late
-    return arrivals
+        if is_late:
+            return

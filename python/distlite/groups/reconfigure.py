@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 from .._C import (
     DistBackendError,
+    DistError,
     DistStoreError,
     PrefixStore,
     ProcessGroup,
@@ -32,11 +33,11 @@ from ..futures import Future
 from ..stores.own_connection import OwnConnection
 from ..stores.timeouts import end_after
 from .backends import Backend, serve_devices
-from .check_in import ALL_ARE_HERE
+from .check_in import Arrivals
 from .compat import FutureWork
 from .group_making import GroupRequest
 from .lifecycle import _quote, replace_default
-from .members import MemberId, describe, is_known_dead, make_of_members
+from .members import MemberId, describe, is_known_dead, make_of_members, tell_fault
 from .world import GroupInfo, world
 
 __all__ = [
@@ -229,8 +230,7 @@ def _check_same(
         f"the processes do not have the same list for uuid {uuid}: {describe(own)} has "
         f"{_shown(members)}, another one has {_shown(held)}"
     )
-    keys.compare_set("fault", "", text)
-    keys.set(ALL_ARE_HERE, "")
+    tell_fault(keys, text)
     raise DistBackendError(text)
 
 
@@ -252,9 +252,12 @@ def _make(
     request.label, request.description = f"{asked.label}.{uuid}", group.group_desc
     request.connect_timeout = timedelta(seconds=_left(until))
     request.pg_options, request.device_id = asked.pg_options, asked.device_id
-    return make_of_members(
-        request, members, keys, until, partial(state.has_ended, group)
-    )
+    has_ended = partial(state.has_ended, group)
+    made = make_of_members(request, members, keys, until, has_ended)
+    if place == 0:
+        with suppress(DistError, NotImplementedError):  # all have the group already
+            Arrivals(keys, len(members)).clean()
+    return made
 
 
 def _process(handle: str) -> str:
