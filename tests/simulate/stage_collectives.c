@@ -73,6 +73,20 @@ has_come_to(const member *one, int step)
     return step < 0 || (step < run.step_count ? one->has_begun[step] : one->has_closed);
 }
 
+/* Returns whether the rank waits in an operation that times out a moment later. */
+static bool
+is_about_to_time_out(const member *one)
+{
+    for (int i = 0; i < run.step_count; i++) {
+        const sim_act *act = one->acts[i];
+        if (act != NULL && act->deadline.at <= sim.now + NARROW
+            && (i == one->at || (act->work != NULL && !dl_work_is_done(act->work)))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* In a timeout a rank may name one that has not come to the same step, because it waits for
  * the one at fault, or one that has timed out for the same reason.  A rank that has failed
  * and ended cannot be asked any more why it did.  And where a rank calls something else, it
@@ -81,7 +95,8 @@ static bool
 is_at_fault(int rank)
 {
     const member *other = &run.members[rank];
-    bool has_timed_out = other->has_timed_out || !has_come_to(other, run.at);
+    bool has_timed_out = other->has_timed_out || is_about_to_time_out(other)
+                         || !has_come_to(other, run.at);
     bool has_gone =
         other->has_left_window
         || (other->has_closed && (other->has_failed || run.has_other_calls));
