@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 OBJECTS_VARIABLE = "DISTLITE_OBJECTS"
 OBJECTS_CHOICES = ("pickle", "proved", "safe")
-
-_objects: str | None = None
 
 
 def flag_of(name: str, text: str) -> bool:
@@ -28,6 +27,7 @@ def flag_of(name: str, text: str) -> bool:
     )
 
 
+@functools.cache
 def objects_setting() -> str:
     """Returns one of OBJECTS_CHOICES, or an empty text if none was made.
 
@@ -36,13 +36,10 @@ def objects_setting() -> str:
     Raises:
         ValueError: It has a value that does not exist.
     """
-    global _objects
-    if _objects is None:
-        chosen = os.environ.get(OBJECTS_VARIABLE, "")
-        if chosen and chosen not in OBJECTS_CHOICES:
-            raise ValueError(
-                f"environment variable {OBJECTS_VARIABLE}: {chosen!r} is not one of "
-                f"its values: {', '.join(OBJECTS_CHOICES)}"
-            )
-        _objects = chosen
-    return _objects
+    chosen = os.environ.get(OBJECTS_VARIABLE, "")
+    if chosen and chosen not in OBJECTS_CHOICES:
+        raise ValueError(
+            f"environment variable {OBJECTS_VARIABLE}: {chosen!r} is not one of its "
+            f"values: {', '.join(OBJECTS_CHOICES)}"
+        )
+    return chosen

@@ -205,7 +205,8 @@ class ProcessContext:
             failed = self._take_failed(ended)
             if failed:
                 cause = self._cause(failed)
-                self._end_others(grace_period)
+                self._await_table()
+                self.end(grace_period)
                 self._raise(cause)
             if time.monotonic() >= limit:
                 break
@@ -260,17 +261,13 @@ class ProcessContext:
             >>> context.processes[0].is_alive()
             False
         """
-        self._end_others(grace_period, has_table=False)
-
-    def _end_others(self, grace: float | None, has_table: bool = True) -> None:
         from .stores.timeouts import LONGEST_WAIT
 
-        if has_table:
-            self._await_table()
         running = [p for p in self.processes if p.is_alive()]
         for process in running:
             process.terminate()
-        limit = time.monotonic() + (DEFAULT_GRACE if grace is None else grace)
+        grace = DEFAULT_GRACE if grace_period is None else grace_period
+        limit = time.monotonic() + grace
         for process in running:
             while process.is_alive() and (left := limit - time.monotonic()) > 0:
                 process.join(min(left, LONGEST_WAIT))
