@@ -213,7 +213,6 @@ def test_no_timeout_of_several_works_stays_none(timeout):
 def test_training_goes_over_it(world):
     gradients = {"weight": np.arange(4, dtype=np.float32)}
     reducer = GradientReducer(gradients)
-    reducer.begin()
     reducer.ready("weight")
     reducer.finish()
     assert world.made[-1].waits == [()]
