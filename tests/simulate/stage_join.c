@@ -47,6 +47,7 @@ static struct {
     int count;
     int64_t calm_at;
     bool is_wire_bad;
+    bool has_twins;
     bool is_faulty[RANKS];
     member members[MEMBERS];
     int member_count;
@@ -88,12 +89,14 @@ have_decided(void *context)
 
 /* What ranks are told. */
 
-/* Also a member that still asks the store whom it has waited for. */
+/* Where ranks are started twice, also a member that still asks the store whom it has waited
+ * for: they may wait for each other in a circle. */
 static bool
 is_late(const member *one)
 {
-    return one->has_timed_out
-           || (!is_over(one) && !one->has_joined && one->deadline <= sim.now);
+    bool is_asking = !is_over(one) && !one->has_joined && one->deadline <= sim.now;
+
+    return one->has_timed_out || (run.has_twins && is_asking);
 }
 
 /* In a timeout a rank may name one that has timed out for the same reason, because it does
@@ -371,6 +374,7 @@ draw_run(sim_random *random, uint64_t kept)
         bool is_wire = sim_rank_fault_is_of_wire(&one);
         run.is_wire_bad |= is_wire || one.kind == SIM_RANK_CRASH;
         sim_rank_fault_blame(&one, run.size, run.hosts, run.is_faulty);
+        run.has_twins |= one.kind == SIM_RANK_TWICE;
         run.calm_at = one.at + one.span > run.calm_at ? one.at + one.span : run.calm_at;
         run.faults[run.count++] = one;
     }
