@@ -73,11 +73,25 @@ has_come_to(const member *one, int step)
     return step < 0 || (step < run.step_count ? one->has_begun[step] : one->has_closed);
 }
 
+/* Returns whether a rank has failed or ended for another reason than a timeout, of which all
+ * are told. */
+static bool
+has_any_failed(void)
+{
+    for (int rank = 0; rank < run.size; rank++) {
+        const member *one = &run.members[rank];
+        if (!one->process->is_alive || (one->has_failed && !one->has_timed_out)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Returns whether the rank waits in an operation that times out a moment later. */
 static bool
 is_about_to_time_out(const member *one)
 {
-    for (int i = 0; i < run.step_count; i++) {
+    for (int i = 0; i < run.step_count && !has_any_failed(); i++) {
         const sim_act *act = one->acts[i];
         if (act != NULL && act->deadline.at <= sim.now + NARROW
             && (i == one->at || (act->work != NULL && !dl_work_is_done(act->work)))) {
