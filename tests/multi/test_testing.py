@@ -88,7 +88,7 @@ def absent(rank):
 
 
 def test_a_late_rank_is_named_by_the_others():
-    late, waiting = testing.rank_outcomes(absent, 2, timeout=4)
+    late, waiting = testing.rank_outcomes(absent, 2, timeout=8)
     assert (late.is_late and "signal.pause" in late.output) or "absent" in late.output
     assert "waiting for rank 0" in str(waiting.exception)
 
