@@ -12,7 +12,7 @@
 #define OPERATIONS 4096
 #define PER_KEY 64
 #define VISITED (1u << 16)
-#define SURVIVORS 2048
+#define SURVIVORS 8192
 
 typedef struct state {
     bool exists;
@@ -253,7 +253,8 @@ explain_with_loss(void)
             return true;
         }
     }
-    return false;
+    /* Of more than it can note it has not tried them all. */
+    return survivor_count == SURVIVORS;
 }
 
 static bool
