@@ -73,7 +73,7 @@ PLANTED: dict[str, Planted] = {
         ledger.Arrival,
         "lacks",
         lambda real: lambda *rest: False,
-        380,
+        120,
     ),
     "a minority goes on in another store": (
         ledger._Turn,

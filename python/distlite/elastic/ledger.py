@@ -267,12 +267,11 @@ class Ledger:
 
     def clean(self) -> None:
         """Deletes what only earlier epochs needed; the members of this one have met."""
-        before = [str(epoch) for epoch in range(self.last.epoch)]
         prefix = f"elastic/{self.name}/"
         for key in self.store.list_keys():
             kind, _, rest = key.removeprefix(prefix).partition("/")
-            is_old = rest.partition("/")[0] in before
-            is_old = is_old and kind in _OF_EPOCHS
+            epoch = rest.partition("/")[0] if kind in _OF_EPOCHS else ""
+            is_old = epoch.isdecimal() and int(epoch) < self.last.epoch
             if is_old or (kind == "beat" and rest in self.last.lost):
                 self.store.delete_key(key.removeprefix(prefix))
 

@@ -332,14 +332,14 @@ class Member:
     def _is_left_out(self) -> bool:
         """Returns whether there is a later epoch, of which a process knows nothing that
         was stopped or computed for long; within `settle` there is none."""
-        now = time.monotonic()
+        now, found = time.monotonic(), False
         if now - self._heard_at < max(LOOK, self._rules.settle):
             return False
-        self._heard_at = now
         with suppress(DistError):  # the members do not need the store for their steps
             self._ledger.limit(1.0)
-            return self._ledger.has_later()
-        return False
+            found = self._ledger.has_later()
+        self._heard_at = _next_look(now)
+        return found
 
     def step(self, number: int) -> AbstractContextManager[View]:
         """Executes a step, which either all members commit or none.
@@ -656,23 +656,28 @@ class Member:
         if now < self._looks_at:
             return False
         found = False
-        with suppress(DistError):  # the members do not need the store for their steps
+        # The members do not need the store for their steps.
+        with suppress(DistError, NotImplementedError):
             self._ledger.limit(1.0)
             found = self._ledger.is_asked_for()
-        spent = time.monotonic() - now
-        self._looks_at = now + min(max(LOOK, SHARE * spent), LONGEST_LOOK)
-        if not self._is_clean:
-            self._clean(view)
+            if not self._is_clean:
+                self._clean(view)
+        self._looks_at = _next_look(now)
         return found
 
     def _clean(self, view: View) -> None:
         """Deletes what making the epoch has left in the store, now that nobody waits
-        for it to begin."""
+        for it to begin. What stays, because that fails, goes with the next epoch."""
+        self._is_clean = True
         keys = PrefixStore(f"group/{view.epoch}", self._ledger.store)
-        with suppress(DistError, NotImplementedError):
-            Arrivals(keys, view.size).clean()
-            self._ledger.clean()
-            self._is_clean = True
+        Arrivals(keys, view.size).clean()
+        self._ledger.clean()
+
+
+def _next_look(since: float) -> float:
+    """Returns when to ask the store again, if it has been asked since that time."""
+    spent = time.monotonic() - since
+    return since + min(max(LOOK, SHARE * spent), LONGEST_LOOK)
 
 
 class _Step:
