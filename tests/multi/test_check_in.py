@@ -280,6 +280,30 @@ def test_a_rank_whose_predecessor_was_killed_is_followed(is_counted):
         assert {each.result(SOON) for each in (other, again, last)} == {2}
 
 
+def test_a_store_that_does_not_answer_holds_up_no_failure():
+    is_answering = threading.Event()
+    is_answering.set()
+
+    def stall(is_up, offset, data):
+        is_answering.wait(4 * SOON)
+        return data
+
+    with (
+        dist.TCPStore("127.0.0.1", 0, is_master=True) as server,
+        Relay(server.port, stall) as relay,
+        dist.TCPStore("127.0.0.1", relay.port, timeout=timedelta(minutes=5)) as store,
+    ):
+        checked = check_in.CheckIn(check_in.Attempt(store, 0, 1))
+        assert checked.meet("0", timedelta(minutes=5))
+        is_answering.clear()
+        since = time.monotonic()
+        assert not checked.may_follow()
+        took = time.monotonic() - since
+        is_answering.set()
+        checked.presence.close()
+    assert took < 2 * SOON
+
+
 def test_ranks_that_give_up_together_name_the_one_that_never_came():
     store = dist.HashStore()
     checked = [check_in.CheckIn(check_in.Attempt(store, rank, 3)) for rank in range(2)]

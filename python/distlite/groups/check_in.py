@@ -212,6 +212,8 @@ class CheckIn:
         """Returns whether ranks meet anew, because one that had met this one was killed
         before it began to connect; for a rank that has failed to connect."""
         with contextlib.suppress(DistError):
+            # It is there; a store that does not answer is not asked any more.
+            self._keys.wait([ALL_ARE_HERE], LINGER)
             ranks = range(0 if self._attempt.is_latest() else self._size)
             records = (self._keys.compare_set(f"cpu/{r}", "", "") for r in ranks)
             if any(each.startswith(_REPLACED.encode()) for each in records):
