@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from hashlib import sha1
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,7 +78,7 @@ def _compare(view: View, arrays: dict[str, np.ndarray[Any, Any]] | None) -> None
     digest = -(1 << 62)  # of those that are behind, less than any
     if arrays is not None:
         kinds = sorted((name, *_kind_of(each)) for name, each in arrays.items())
-        digest = int.from_bytes(sha1(repr(kinds).encode()).digest()[:7], "big")
+        digest = int.from_bytes(sha256(repr(kinds).encode()).digest()[:7], "big")
     ends = np.array([digest, digest if arrays is None else -digest])
     all_reduce(ends, op=ReduceOp.MAX, group=view.group)
     if ends[0] != -ends[1]:
