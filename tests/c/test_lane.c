@@ -445,6 +445,7 @@ CHECK_CASE(the_last_job_may_end_the_lane)
 /* A job that runs until it is released. */
 typedef struct long_job {
     dl_job job;
+    atomic_bool has_begun;
     atomic_bool may_end;
     atomic_bool is_released;
     pthread_t thread;
@@ -459,6 +460,7 @@ run_long(dl_job *job)
 
     self->thread = pthread_self();
     self->runs++;
+    atomic_store(&self->has_begun, true);
     while (!atomic_load(&self->may_end)) {
         dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
     }
@@ -631,14 +633,9 @@ CHECK_CASE(a_job_whose_deadline_passes_behind_another_expires)
 static void
 await_begun(dl_lane *lane, long_job *job)
 {
-    bool has_begun = false;
-
     dl_lane_expedite(lane);
-    while (!has_begun) {
+    while (!atomic_load(&job->has_begun)) {
         CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
-        pthread_mutex_lock(&lane->lock);
-        has_begun = job->job.entry.node.next == NULL;
-        pthread_mutex_unlock(&lane->lock);
     }
 }
 

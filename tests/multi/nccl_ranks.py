@@ -1307,8 +1307,9 @@ def availability(rank: int, world_size: int) -> dict[str, Any]:
 
 
 def lost_host(rank: int, world_size: int, init_method: str) -> tuple[str, float]:
-    """The last rank is killed while the others wait for it on their devices; no other
-    rank of its host could tell."""
+    """The last rank is killed while two others wait for it on their devices; no other
+    rank of its host could tell.  They end when both have their errors, rank 0 last, which
+    has the store."""
     init(rank, world_size, init_method, timeout=timedelta(seconds=60))
     tensor = CudaArray(np.ones(4))
     reduce_and_wait(tensor, None)
@@ -1322,7 +1323,14 @@ def lost_host(rank: int, world_size: int, init_method: str) -> tuple[str, float]
     begun = time.monotonic()
     store.set(f"waits/{rank}", "")
     text = error_of(work.wait, timedelta(seconds=SECONDS))
-    return text, time.monotonic() - begun
+    seconds = time.monotonic() - begun
+    store.set(f"told/{rank}", "")
+    store.wait(["told/0", "told/1"])
+    if rank == 0:
+        store.wait(["left"])
+    else:
+        store.set("left", "")
+    return text, seconds
 
 
 def early_leaver(rank: int, world_size: int, init_method: str) -> list[float]:
