@@ -225,10 +225,10 @@ CHECK_CASE(names_without_end_at_one_line_leave_room_for_the_others)
     join("0");
     for (int i = 0; i < 2000; i++) {
         snprintf(name, sizeof name, "step %d", i);
-        found += dl_recorder_add_site("a.py", name, 1) != 0;
+        found += dl_recorder_add_label("a.py", name, 1) != 0;
     }
     CHECK(found >= 16 && found <= 32);
-    for (int line = 2; line < 500; line++) {
+    for (int line = 2; line <= 980; line++) {
         CHECK(dl_recorder_add_site("a.py", "f", line) != 0);
     }
 }

@@ -22,9 +22,9 @@
 #define RECORDS_LIMIT (1 << 20)
 #define GROUPS 128
 #define SITES 1024
-/* The rows in which a site may be.  A loop that names its operations anew each time
- * fills those of its own line only, and does not search the whole table each time. */
-#define SITE_ROWS 32
+/* The rows in which a label of a line may be.  A loop that names its operations anew each
+ * time fills those of its own line only, and does not search the whole table each time. */
+#define LABEL_ROWS 32
 #define WAITS 32
 
 /* The contents of a new row, besides the fingerprint. */
@@ -302,15 +302,15 @@ tail_of(const char *text, size_t room)
     return size < room ? text : text + size - room + 1;
 }
 
-/* Returns the row of the site, or the empty row where it belongs; SITES if
- * there is neither. */
+/* Returns the row of the site, or the empty row where it belongs; SITES if neither is
+ * among so many rows. */
 static uint32_t
-find_site_locked(const dl_plain_site *wanted)
+find_site_locked(const dl_plain_site *wanted, uint32_t rows)
 {
     uint32_t first = (uint32_t)(dl_hash(dl_bytes_of(wanted->file)) + wanted->line * 31);
     dl_plain_site found;
 
-    for (uint32_t i = first; i != first + SITE_ROWS; i++) {
+    for (uint32_t i = first; i != first + rows; i++) {
         const dl_recorded_site *row = &recorder.tables.sites[i % SITES];
         dl_row_read(&row->version, &found, DL_SITE_WORDS);
         if (found.version == 0
@@ -323,9 +323,9 @@ find_site_locked(const dl_plain_site *wanted)
 }
 
 static uint32_t
-add_site_locked(const dl_plain_site *site)
+add_site_locked(const dl_plain_site *site, uint32_t rows)
 {
-    uint32_t number = find_site_locked(site);
+    uint32_t number = find_site_locked(site, rows);
     uint64_t words[DL_SITE_WORDS];
 
     if (number == SITES) {
@@ -339,17 +339,29 @@ add_site_locked(const dl_plain_site *site)
     return number + 1;
 }
 
-uint32_t
-dl_recorder_add_site(const char *file, const char *function, int line)
+static uint32_t
+add_site(const char *file, const char *function, int line, uint32_t rows)
 {
     dl_plain_site site = {.line = (uint64_t)line};
 
     snprintf(site.file, sizeof site.file, "%s", tail_of(file, sizeof site.file));
     snprintf(site.function, sizeof site.function, "%s", function);
     pthread_mutex_lock(&lock);
-    uint32_t number = is_made ? add_site_locked(&site) : 0;
+    uint32_t number = is_made ? add_site_locked(&site, rows) : 0;
     pthread_mutex_unlock(&lock);
     return number;
+}
+
+uint32_t
+dl_recorder_add_site(const char *file, const char *function, int line)
+{
+    return add_site(file, function, line, SITES);
+}
+
+uint32_t
+dl_recorder_add_label(const char *file, const char *label, int line)
+{
+    return add_site(file, label, line, LABEL_ROWS);
 }
 
 void

@@ -101,6 +101,9 @@ void dl_recorder_visit_job(dl_recording_visit_fn visit, void *context);
  * the recorder is off.  Too slow for every call: callers cache the number. */
 uint32_t dl_recorder_add_site(const char *file, const char *function, int line);
 
+/* The same for a label that the user's program gives a line; a line has room for few. */
+uint32_t dl_recorder_add_label(const char *file, const char *label, int line);
+
 /* Writes the call site of a record with this `place`, such as "train.py:48 in step"; empty
  * if it is not known. */
 void dl_recorder_describe_site(uint64_t place, char text[DL_DOING_SITE_SIZE]);

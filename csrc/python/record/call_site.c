@@ -155,7 +155,7 @@ add_site(PyFrameObject *frame, PyCodeObject *code)
     if (label[0] == '\0') {
         return plain;
     }
-    uint32_t labelled = dl_recorder_add_site(file, label, line);
+    uint32_t labelled = dl_recorder_add_label(file, label, line);
     return labelled == 0 ? plain : labelled;
 }
 
