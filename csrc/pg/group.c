@@ -115,7 +115,7 @@ dl_group_set_cause(dl_group *group, const dl_error *cause)
 }
 
 static void
-free_backend(dl_group *group, dl_side *side)
+free_side(dl_group *group, dl_side *side)
 {
     pthread_mutex_lock(&group->lock);
     dl_backend *backend = side->backend;
@@ -198,7 +198,7 @@ dl_group_free_backend_if_closed(dl_group *group, dl_side *side)
         /* Freeing joins threads and returns memory, possibly at the end of
          * a brief call. */
         dl_blocking_begin();
-        free_backend(group, side);
+        free_side(group, side);
         dl_lane_pass(&side->lane);
     }
 }

@@ -145,7 +145,7 @@ dl_file_close(int fd)
 }
 
 static void
-forget(dl_file_log *log)
+forget_image(dl_file_log *log)
 {
     dl_table_fini(&log->table);
     dl_table_init(&log->table);
@@ -159,7 +159,7 @@ forget(dl_file_log *log)
 /* Adds a record to the image.  Unknown keys are skipped: a newer version may
  * write more. */
 static dl_status
-apply(dl_file_log *log, dl_bytes key, dl_bytes value)
+apply_record(dl_file_log *log, dl_bytes key, dl_bytes value)
 {
     const dl_bytes set = DL_LITERAL(DL_FILE_SET), delete = DL_LITERAL(DL_FILE_DELETE);
 
@@ -216,9 +216,9 @@ take_field(dl_reader *reader, dl_bytes *field, uint64_t *needed)
 }
 
 /* Returns whether a record with a key size of 0 has a key nevertheless, which means
- * that its writer was killed (see append()).  At offset 0 it means a file of another
- * format, which must not be cut: the first record counts a member, fits into one page
- * and is written at once. */
+ * that its writer was killed (see append_record()).  At offset 0 it means a file of
+ * another format, which must not be cut: the first record counts a member, fits into one
+ * page and is written at once. */
 static bool
 is_unfinished(const dl_file_log *log, const dl_reader *reader)
 {
@@ -249,7 +249,7 @@ apply_piece(dl_file_log *log, dl_bytes piece, uint64_t *needed)
         if (log->offset == 0 && !is_key(key)) {
             return dl_fail(DL_BACKEND, "%s is not the file of a FileStore", log->path);
         }
-        DL_TRY(apply(log, key, value));
+        DL_TRY(apply_record(log, key, value));
         log->offset += (uint64_t)(probe.next - reader.next);
         reader = probe;
     }
@@ -382,7 +382,7 @@ dl_file_log_read(dl_file_log *log, int fd)
     dl_buffer piece = {0};
 
     if (fd < 0) {
-        forget(log);
+        forget_image(log);
         return DL_OK;
     }
     if (statx(fd, "", AT_EMPTY_PATH, WANTED_FACTS, &file) != 0) {
@@ -392,7 +392,7 @@ dl_file_log_read(dl_file_log *log, int fd)
     /* Another file, or a truncated one: the image is no longer valid. */
     if (file.stx_ino != log->inode || born != log->born
         || file.stx_size < log->offset) {
-        forget(log);
+        forget_image(log);
     }
     log->inode = file.stx_ino;
     log->born = born;
@@ -406,7 +406,7 @@ dl_file_log_read(dl_file_log *log, int fd)
 }
 
 static dl_status
-encode(dl_buffer *record, const char *space, dl_bytes key, dl_bytes value)
+encode_record(dl_buffer *record, const char *space, dl_bytes key, dl_bytes value)
 {
     size_t key_size = strlen(space) + key.size;
 
@@ -437,7 +437,7 @@ cut_to(int fd, uint64_t size)
  * everything under the same lock.  A kill can end a write between two pages, so a
  * record that spans several gets its first bytes last, and is not valid before. */
 static dl_status
-append(dl_file_log *log, int fd, dl_bytes record)
+append_record(dl_file_log *log, int fd, dl_bytes record)
 {
     bool is_in_one_page = log->offset % PAGE + record.size <= PAGE;
     size_t last = is_in_one_page ? 0 : LENGTH_SIZE;
@@ -463,10 +463,10 @@ dl_file_log_write(dl_file_log *log, int fd, const char *space, dl_bytes key,
 {
     dl_buffer record = {0};
     uint64_t needed;
-    dl_status status = encode(&record, space, key, value);
+    dl_status status = encode_record(&record, space, key, value);
 
     if (status == DL_OK) {
-        status = append(log, fd, dl_buffer_bytes(&record));
+        status = append_record(log, fd, dl_buffer_bytes(&record));
     }
     if (status == DL_OK) {
         /* If this runs out of memory, the record is in the file all the same, and the

@@ -43,16 +43,16 @@ file_store_of(dl_store *store)
 }
 
 static void
-leave(file_store *self, int fd)
+unlock_image(file_store *self, int fd)
 {
     pthread_mutex_unlock(&self->lock);
     dl_file_close(fd);
 }
 
-/* Locks the file and the image and updates the image.  After a success leave() unlocks
- * both. */
+/* Locks the file and the image and updates the image.  After a success
+ * unlock_image() unlocks both. */
 static dl_status
-enter(file_store *self, dl_file_access access, dl_deadline deadline, int *fd)
+lock_image(file_store *self, dl_file_access access, dl_deadline deadline, int *fd)
 {
     int opened;
 
@@ -60,7 +60,7 @@ enter(file_store *self, dl_file_access access, dl_deadline deadline, int *fd)
     pthread_mutex_lock(&self->lock);
     dl_status status = dl_file_log_read(&self->log, opened);
     if (status != DL_OK) {
-        leave(self, opened);
+        unlock_image(self, opened);
         return status;
     }
     self->read_at = dl_now();
@@ -131,15 +131,15 @@ delete_locked(file_store *self, int fd, dl_bytes key, int64_t *existed)
 
 /* Executes a request that may modify the store, by appending a record. */
 static dl_status
-change(file_store *self, const dl_store_request *request, dl_store_reply *reply,
-       dl_deadline deadline)
+execute_change(file_store *self, const dl_store_request *request, dl_store_reply *reply,
+               dl_deadline deadline)
 {
     bool is_delete = request->op == DL_OP_DELETE_KEY;
     int64_t number = 0;
     dl_status status;
     int fd;
 
-    DL_TRY(enter(self, is_delete ? DL_FILE_UPDATE : DL_FILE_WRITE, deadline, &fd));
+    DL_TRY(lock_image(self, is_delete ? DL_FILE_UPDATE : DL_FILE_WRITE, deadline, &fd));
     switch (request->op) {
     case DL_OP_SET:
         status = write_value(self, fd, request->key, request->value);
@@ -157,7 +157,7 @@ change(file_store *self, const dl_store_request *request, dl_store_reply *reply,
         status = delete_locked(self, fd, request->key, &number);
         break;
     }
-    leave(self, fd);
+    unlock_image(self, fd);
     DL_TRY(status);
     reply->number = number;
     return DL_OK;
@@ -198,9 +198,9 @@ read_and_query(file_store *self, query *wanted, dl_deadline deadline)
 {
     int fd;
 
-    DL_TRY(enter(self, DL_FILE_READ, deadline, &fd));
+    DL_TRY(lock_image(self, DL_FILE_READ, deadline, &fd));
     query_locked(self, wanted);
-    leave(self, fd);
+    unlock_image(self, fd);
     return DL_OK;
 }
 
@@ -271,7 +271,7 @@ file_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
     query wanted = {.request = request, .reply = reply};
 
     if ((CHANGES & DL_REQUEST(request->op)) != 0) {
-        return change(self, request, reply, deadline);
+        return execute_change(self, request, reply, deadline);
     }
     DL_TRY(read_and_query(self, &wanted, deadline));
     if (wanted.status == DL_NOT_FOUND) {
@@ -300,7 +300,7 @@ file_close(dl_store *store)
     int fd;
 
     /* A failure cannot be reported; the file then merely stays behind. */
-    if (enter(self, DL_FILE_UPDATE, dl_deadline_after(0), &fd) != DL_OK) {
+    if (lock_image(self, DL_FILE_UPDATE, dl_deadline_after(0), &fd) != DL_OK) {
         return;
     }
     if (fd >= 0) {
@@ -315,7 +315,7 @@ file_close(dl_store *store)
             unlink(self->log.path);
         }
     }
-    leave(self, fd);
+    unlock_image(self, fd);
 }
 
 static void
@@ -349,10 +349,10 @@ register_member(file_store *self, dl_deadline deadline)
 {
     int fd;
 
-    DL_TRY(enter(self, DL_FILE_WRITE, deadline, &fd));
+    DL_TRY(lock_image(self, DL_FILE_WRITE, deadline, &fd));
     dl_status status =
         count_in(self, fd, DL_FILE_REFERENCES, self->log.reference_count + 1);
-    leave(self, fd);
+    unlock_image(self, fd);
     return status;
 }
 

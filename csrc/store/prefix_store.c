@@ -20,13 +20,13 @@ typedef struct joined {
 } joined;
 
 static const prefix_store *
-view(const dl_store *store)
+view_of(const dl_store *store)
 {
     return (const prefix_store *)store;
 }
 
 static dl_store *
-below(dl_store *store)
+store_below(dl_store *store)
 {
     return ((prefix_store *)store)->below;
 }
@@ -43,7 +43,7 @@ joined_size(const prefix_store *self, const dl_bytes *keys, size_t count)
 }
 
 static dl_status
-join(const prefix_store *self, const dl_bytes *keys, size_t count, joined *names)
+join_keys(const prefix_store *self, const dl_bytes *keys, size_t count, joined *names)
 {
     size_t size = joined_size(self, keys, count);
     uint8_t *next = names->room;
@@ -78,13 +78,13 @@ static dl_status
 prefix_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
                dl_deadline deadline)
 {
-    const prefix_store *self = view(store);
+    const prefix_store *self = view_of(store);
     dl_store_request whole = *request;
     joined names;
     size_t count;
     const dl_bytes *keys = dl_request_keys(request, &count);
 
-    DL_TRY(join(self, keys, count, &names));
+    DL_TRY(join_keys(self, keys, count, &names));
     if (keys == &request->key) {
         whole.key = names.keys[0];
     } else {
@@ -104,7 +104,7 @@ prefix_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     dl_store *below_clone;
 
     /* The view takes a reference of its own; the clone's is dropped in either case. */
-    DL_TRY(dl_store_clone(below(store), &below_clone, deadline));
+    DL_TRY(dl_store_clone(store_below(store), &below_clone, deadline));
     dl_status status =
         dl_prefix_store_new(dl_prefix_store_prefix(store), below_clone, clone);
     dl_store_unref(below_clone);
@@ -115,20 +115,20 @@ prefix_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
 static bool
 prefix_local_address(dl_store *store, struct dl_address *address)
 {
-    return dl_store_local_address(below(store), address);
+    return dl_store_local_address(store_below(store), address);
 }
 
 static void
 prefix_free(dl_store *store)
 {
-    dl_store_unref(below(store));
+    dl_store_unref(store_below(store));
     free(store);
 }
 
 static dl_secret *
 prefix_secret(dl_store *store)
 {
-    return dl_store_secret(below(store));
+    return dl_store_secret(store_below(store));
 }
 
 static const dl_store_ops prefix_ops = {
@@ -137,7 +137,7 @@ static const dl_store_ops prefix_ops = {
     .execute = prefix_execute,
     .clone = prefix_clone,
     .free = prefix_free,
-    .timeout_owner = below,
+    .timeout_owner = store_below,
     .local_address = prefix_local_address,
     .secret = prefix_secret,
 };
@@ -167,5 +167,5 @@ dl_prefix_store_new(dl_bytes prefix, dl_store *below, dl_store **store)
 dl_bytes
 dl_prefix_store_prefix(const dl_store *store)
 {
-    return (dl_bytes){view(store)->prefix, view(store)->prefix_size - 1};
+    return (dl_bytes){view_of(store)->prefix, view_of(store)->prefix_size - 1};
 }

@@ -300,8 +300,8 @@ generic_multi_set(dl_store *store, const dl_bytes *keys, const dl_bytes *values,
 }
 
 static dl_status
-meet(dl_store *store, dl_bytes members, dl_bytes last, int64_t world_size,
-     dl_deadline deadline)
+meet_members(dl_store *store, dl_bytes members, dl_bytes last, int64_t world_size,
+             dl_deadline deadline)
 {
     int64_t arrived = 0;
 
@@ -332,8 +332,8 @@ generic_barrier(dl_store *store, dl_bytes key, int64_t world_size, dl_deadline d
         status = dl_buffer_check(&last);
     }
     if (status == DL_OK) {
-        status = meet(store, dl_buffer_bytes(&members), dl_buffer_bytes(&last),
-                      world_size, deadline);
+        status = meet_members(store, dl_buffer_bytes(&members), dl_buffer_bytes(&last),
+                              world_size, deadline);
     }
     dl_buffer_fini(&members);
     dl_buffer_fini(&last);
@@ -479,7 +479,7 @@ typedef struct quoted_key {
 } quoted_key;
 
 static quoted_key
-quote(dl_bytes key)
+quote_key(dl_bytes key)
 {
     quoted_key quoted = {""};
     size_t size = 0;
@@ -495,12 +495,12 @@ quote(dl_bytes key)
 dl_status
 dl_store_fail_absent(dl_bytes key)
 {
-    return dl_fail(DL_NOT_FOUND, "key is absent: %s", quote(key).text);
+    return dl_fail(DL_NOT_FOUND, "key is absent: %s", quote_key(key).text);
 }
 
 dl_status
 dl_store_fail_not_a_number(dl_bytes key)
 {
     return dl_fail(DL_INVALID, "the value of key \"%s\" is not a 64-bit number",
-                   quote(key).text);
+                   quote_key(key).text);
 }

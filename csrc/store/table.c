@@ -23,7 +23,7 @@ need_record(const dl_table *table, size_t key_size, size_t value_size)
 }
 
 static void
-record(const dl_table *table, dl_change change)
+record_change(const dl_table *table, dl_change change)
 {
     if (table->changes != NULL) {
         dl_change_put(table->changes, change);
@@ -98,11 +98,11 @@ entry_open(dl_table *table, dl_bytes key)
 static void
 value_changed(dl_table *table, dl_table_entry *entry)
 {
-    record(table, (dl_change){
-                      .kind = DL_CHANGE_SET,
-                      .key = dl_map_key(&entry->node),
-                      .value = dl_blob_bytes(entry->value),
-                  });
+    record_change(table, (dl_change){
+                             .kind = DL_CHANGE_SET,
+                             .key = dl_map_key(&entry->node),
+                             .value = dl_blob_bytes(entry->value),
+                         });
     dl_entry_changed(table, entry);
     dl_entry_release(table, entry);
 }
@@ -140,7 +140,7 @@ dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
 /* Returns whether `size` bytes can be written into the memory of the value: nobody else
  * reads it, and at most half of it would stay unused. */
 static bool
-fits(const dl_blob *value, size_t size)
+can_overwrite(const dl_blob *value, size_t size)
 {
     return value != NULL && size <= value->capacity && size >= value->capacity / 2
            && dl_blob_is_unique(value);
@@ -152,7 +152,7 @@ dl_table_set(dl_table *table, dl_bytes key, dl_bytes value)
 {
     dl_table_entry *entry = dl_entry_find(table, key);
 
-    if (entry != NULL && fits(entry->value, value.size)) {
+    if (entry != NULL && can_overwrite(entry->value, value.size)) {
         DL_TRY(need_record(table, key.size, value.size));
         if (value.size > 0) {
             memmove(entry->value->data, value.data, value.size);
@@ -178,7 +178,8 @@ dl_table_append(dl_table *table, dl_bytes key, dl_bytes value)
     DL_TRY(dl_table_need_room(table, value.size));
     DL_TRY(need_record(table, key.size, value.size));
     DL_TRY(dl_blob_append(&entry->value, value));
-    record(table, (dl_change){.kind = DL_CHANGE_APPEND, .key = key, .value = value});
+    record_change(table,
+                  (dl_change){.kind = DL_CHANGE_APPEND, .key = key, .value = value});
     table->size += dl_table_blob_size(entry->value) - old_size;
     /* A barrier depends on the value, which appended digits change. */
     dl_entry_changed(table, entry);
@@ -227,7 +228,7 @@ dl_table_delete(dl_table *table, dl_bytes key)
     if (entry == NULL || entry->value == NULL) {
         return false;
     }
-    record(table, (dl_change){.kind = DL_CHANGE_DELETE, .key = key});
+    record_change(table, (dl_change){.kind = DL_CHANGE_DELETE, .key = key});
     table->size -= dl_table_blob_size(entry->value);
     dl_blob_unref(entry->value);
     entry->value = NULL;
@@ -275,12 +276,12 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
     *item = (dl_queue_item){.blob = blob};
     table->size += dl_queue_item_size(item);
     insert_item(entry->waitlist, item, is_first);
-    record(table, (dl_change){
-                      .kind = is_first ? DL_CHANGE_PUT_BACK : DL_CHANGE_PUSH,
-                      .key = key,
-                      .number = entry->waitlist->queue_size,
-                      .value = dl_blob_bytes(blob),
-                  });
+    record_change(table, (dl_change){
+                             .kind = is_first ? DL_CHANGE_PUT_BACK : DL_CHANGE_PUSH,
+                             .key = key,
+                             .number = entry->waitlist->queue_size,
+                             .value = dl_blob_bytes(blob),
+                         });
     dl_entry_changed(table, entry);
     dl_entry_release(table, entry);
     return DL_OK;
@@ -316,11 +317,11 @@ dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item)
     }
     int64_t size = entry->waitlist->queue_size;
     *item = dl_entry_take_item(table, entry);
-    record(table, (dl_change){
-                      .kind = DL_CHANGE_POP,
-                      .key = key,
-                      .number = entry->waitlist->queue_size,
-                  });
+    record_change(table, (dl_change){
+                             .kind = DL_CHANGE_POP,
+                             .key = key,
+                             .number = entry->waitlist->queue_size,
+                         });
     dl_entry_release(table, entry);
     return size;
 }

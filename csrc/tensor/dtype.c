@@ -153,7 +153,7 @@ render_dlpack(size_t parameter, char text[DL_DTYPE_TEXT_SIZE])
 }
 
 static void
-render(uint32_t kind, size_t parameter, char text[DL_DTYPE_TEXT_SIZE])
+render_name(uint32_t kind, size_t parameter, char text[DL_DTYPE_TEXT_SIZE])
 {
     static const char letters[] = {
         [DL_OPAQUE_BYTES] = 'S', [DL_OPAQUE_CHARACTERS] = 'U', [DL_OPAQUE_VOID] = 'V'};
@@ -194,7 +194,7 @@ dl_opaque_code(dl_opaque_kind kind, size_t parameter)
     }
     dl_opaque_text self = {0};
     char text[DL_DTYPE_TEXT_SIZE];
-    render(kind, parameter, text);
+    render_name(kind, parameter, text);
     dl_opaque_put(&self, text);
     return dl_opaque_code_of_text(&self);
 }
@@ -214,7 +214,7 @@ dl_opaque_named(const char *name)
  * one-line message: names of fields may contain anything.  The hash is that of the
  * original bytes. */
 static void
-put(dl_opaque_text *self, const char *text, size_t size)
+put_text(dl_opaque_text *self, const char *text, size_t size)
 {
     uint64_t hash = self->hash;
 
@@ -230,14 +230,14 @@ put(dl_opaque_text *self, const char *text, size_t size)
 void
 dl_opaque_put(dl_opaque_text *self, const char *text)
 {
-    put(self, text, strlen(text));
+    put_text(self, text, strlen(text));
 }
 
 void
 dl_opaque_put_name(dl_opaque_text *self, const char *name, size_t size)
 {
     self->hash = (self->hash ^ size) * HASH_PRIME;
-    put(self, name, size);
+    put_text(self, name, size);
 }
 
 void
@@ -250,7 +250,7 @@ dl_opaque_put_number(dl_opaque_text *self, int64_t number)
 }
 
 static uint32_t
-fold(uint64_t hash)
+fold_hash(uint64_t hash)
 {
     return (uint32_t)(hash ^ hash >> 32) | HASH_BIT;
 }
@@ -258,7 +258,7 @@ fold(uint64_t hash)
 /* Returns the slot of a code, with `*found` set, or a free slot for it; NULL if there
  * is none. */
 static _Atomic(const memory *) *
-place_of(uint32_t code, const memory **found)
+slot_of(uint32_t code, const memory **found)
 {
     for (uint32_t i = 0; i < MEMORY_LOOKS; i++) {
         _Atomic(const memory *) *place = &memories[(code + i) % MEMORY_SIZE];
@@ -292,10 +292,10 @@ finish_text(char text[DL_DTYPE_TEXT_SIZE], size_t size, uint32_t code)
 
 /* Remembers the description.  Without memory or a free slot it is not remembered. */
 static void
-remember(const dl_opaque_text *self, uint32_t code)
+remember_text(const dl_opaque_text *self, uint32_t code)
 {
     const memory *found;
-    _Atomic(const memory *) *place = place_of(code, &found);
+    _Atomic(const memory *) *place = slot_of(code, &found);
 
     if (place == NULL || found != NULL) {
         return;
@@ -316,9 +316,9 @@ remember(const dl_opaque_text *self, uint32_t code)
 uint32_t
 dl_opaque_code_of_text(const dl_opaque_text *self)
 {
-    uint32_t code = fold(self->hash);
+    uint32_t code = fold_hash(self->hash);
 
-    remember(self, code);
+    remember_text(self, code);
     return code;
 }
 
@@ -330,9 +330,9 @@ dl_opaque_describe(uint32_t code, char text[DL_DTYPE_TEXT_SIZE])
     if (code == 0) {
         snprintf(text, DL_DTYPE_TEXT_SIZE, "bytes");
     } else if ((code & HASH_BIT) == 0) {
-        render(code >> KIND_SHIFT, code & PARAMETER_MASK, text);
+        render_name(code >> KIND_SHIFT, code & PARAMETER_MASK, text);
     } else {
-        place_of(code, &found);
+        slot_of(code, &found);
         if (found == NULL) {
             snprintf(text, DL_DTYPE_TEXT_SIZE, "another dtype (#%08" PRIx32 ")", code);
         } else {

@@ -50,7 +50,7 @@ dl_cpu_has(dl_simd simd)
 }
 
 static dl_simd
-widest(void)
+widest_simd(void)
 {
     for (int simd = DL_SIMD_COUNT - 1; simd > DL_SIMD_BASE; simd--) {
         if (dl_cpu_has((dl_simd)simd)) {
@@ -66,7 +66,7 @@ dl_cpu_choose(void)
     const char *asked = getenv("DISTLITE_SIMD");
 
     if (asked == NULL || *asked == '\0') {
-        return widest();
+        return widest_simd();
     }
     for (int simd = 0; simd < DL_SIMD_COUNT; simd++) {
         if (strcmp(asked, simd_names[simd]) == 0 && dl_cpu_has((dl_simd)simd)) {
@@ -76,7 +76,7 @@ dl_cpu_choose(void)
     dl_log(DL_LOG_WARNING,
            "DISTLITE_SIMD=%s is unknown or not supported by this processor; %s", asked,
            "the choices are base, avx2 and avx512");
-    return widest();
+    return widest_simd();
 }
 
 const dl_reduce_table *

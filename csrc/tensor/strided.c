@@ -210,7 +210,7 @@ dl_strided_copy_part(const dl_tensor *target, const dl_tensor *source, size_t of
 }
 
 static uint64_t
-magnitude(int64_t stride)
+magnitude_of(int64_t stride)
 {
     return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
 }
@@ -231,7 +231,7 @@ dl_tensor_has_addresses(const dl_tensor *tensor)
     for (int i = 0; i < tensor->ndim; i++) {
         uint64_t *room = tensor->strides[i] < 0 ? &below : &above;
         uint64_t reach;
-        if (__builtin_mul_overflow(magnitude(tensor->strides[i]),
+        if (__builtin_mul_overflow(magnitude_of(tensor->strides[i]),
                                    (uint64_t)tensor->shape[i] - 1, &reach)
             || reach > *room) {
             return false;
@@ -256,7 +256,7 @@ dl_tensor_extent(const dl_tensor *tensor)
     uintptr_t last = first;
     for (int i = 0; i < tensor->ndim; i++) {
         uint64_t reach =
-            magnitude(tensor->strides[i]) * (uint64_t)(tensor->shape[i] - 1);
+            magnitude_of(tensor->strides[i]) * (uint64_t)(tensor->shape[i] - 1);
         if (tensor->strides[i] < 0) {
             first -= reach;
         } else {
@@ -319,7 +319,7 @@ find_runs(runs *self, const dl_tensor *tensor, uintptr_t first)
         int64_t stride = tensor->strides[i];
         self->index[i] = 0;
         if (tensor->shape[i] > 1 && stride != 0) {
-            insert_dimension(self, magnitude(stride), tensor->shape[i]);
+            insert_dimension(self, magnitude_of(stride), tensor->shape[i]);
         }
     }
     while (self->ndim > 0 && self->strides[self->ndim - 1] == self->size) {
@@ -330,7 +330,7 @@ find_runs(runs *self, const dl_tensor *tensor, uintptr_t first)
 
 /* Moves on to the next run.  False: that was the last one. */
 static bool
-step(runs *self)
+next_run(runs *self)
 {
     for (int i = self->ndim - 1; i >= 0; i--) {
         self->next += self->strides[i];
@@ -402,9 +402,9 @@ do_meet(runs *left, runs *right)
 
     while (is_going) {
         if (left->next + left->size <= right->next) {
-            is_going = step(left);
+            is_going = next_run(left);
         } else if (right->next + right->size <= left->next) {
-            is_going = step(right);
+            is_going = next_run(right);
         } else {
             return true;
         }

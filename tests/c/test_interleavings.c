@@ -327,7 +327,7 @@ static uint8_t *place;
 static bool
 has_place(void)
 {
-    place = reserve(&producer.base, size);
+    place = reserve_payload(&producer.base, size);
     return place != NULL;
 }
 
@@ -345,7 +345,7 @@ put(int number)
     place[0] = (uint8_t)number;
     step();
     place[size - 1] = (uint8_t)number;
-    publish(&producer.base, &frame);
+    publish_frame(&producer.base, &frame);
 }
 
 static void
@@ -367,7 +367,7 @@ consume(int number)
     for (int i = 0; i < FRAMES; i++) {
         dl_received received;
         sleep_until(&shared.bells[1], has_received);
-        CHECK(peek(&consumer.base, &received));
+        CHECK(peek_frame(&consumer.base, &received));
         CHECK(received.frame->id == (uint64_t)i && received.contents[0] == i);
         step();
         CHECK(received.contents[size - 1] == i);

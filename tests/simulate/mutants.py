@@ -151,13 +151,15 @@ MUTANTS = {
     ),
     "a pop is not in the journal": Mutant(
         "store/table.c",
-        "    record(table, (dl_change){\n                      .kind = DL_CHANGE_POP,",
-        "    (void)((dl_change){\n                      .kind = DL_CHANGE_POP,",
+        "    record_change(table, (dl_change){\n"
+        "                             .kind = DL_CHANGE_POP,",
+        "    (void)((dl_change){\n                             .kind = DL_CHANGE_POP,",
         seed=18,
     ),
     "a deleted key comes back": Mutant(
         "store/table.c",
-        "    record(table, (dl_change){.kind = DL_CHANGE_DELETE, .key = key});\n",
+        "    record_change(table, (dl_change){.kind = DL_CHANGE_DELETE, "
+        ".key = key});\n",
         "",
         seed=87,
     ),

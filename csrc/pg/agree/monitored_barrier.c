@@ -27,7 +27,7 @@ typedef struct barrier {
 } barrier;
 
 static int64_t
-milliseconds(const barrier *self)
+timeout_milliseconds(const barrier *self)
 {
     return self->deadline.limit / DL_MILLISECOND;
 }
@@ -137,7 +137,8 @@ describe_missing(const barrier *self, const dl_buffer *words, char text[REASON_S
         snprintf(text, REASON_SIZE,
                  "[Rank 0]: Ranks %s failed to pass monitoredBarrier in %" PRId64
                  " ms%s%s",
-                 missing.text, milliseconds(self), gone[0] == '\0' ? "" : "\n", gone);
+                 missing.text, timeout_milliseconds(self), gone[0] == '\0' ? "" : "\n",
+                 gone);
         return;
     }
     if (self->deadline.limit == 0) {
@@ -145,7 +146,7 @@ describe_missing(const barrier *self, const dl_buffer *words, char text[REASON_S
         snprintf(text, REASON_SIZE,
                  "[Rank 0]: Rank 0 timed out in monitoredBarrier after %" PRId64
                  " ms\n%s%sranks of group %s have not called it: %s",
-                 milliseconds(self), gone, gone[0] == '\0' ? "" : "; ",
+                 timeout_milliseconds(self), gone, gone[0] == '\0' ? "" : "; ",
                  self->group->name, missing.text);
         return;
     }
@@ -155,7 +156,7 @@ describe_missing(const barrier *self, const dl_buffer *words, char text[REASON_S
     snprintf(text, REASON_SIZE,
              "[Rank 0]: Rank %d failed to pass monitoredBarrier in %" PRId64
              " ms\n Original exception: \n%s%sranks of group %s have not called it: %s",
-             first, milliseconds(self), gone, gone[0] == '\0' ? "" : "; ",
+             first, timeout_milliseconds(self), gone, gone[0] == '\0' ? "" : "; ",
              self->group->name, missing.text);
 }
 
@@ -203,7 +204,7 @@ fail_for_rank_0(const barrier *self, dl_status status, int gone, dl_buffer *held
     snprintf(reason, sizeof reason,
              "[Rank %d]: Rank 0 failed to pass monitoredBarrier in %" PRId64
              " ms (group %s): %s",
-             self->group->rank, milliseconds(self), self->group->name, cause);
+             self->group->rank, timeout_milliseconds(self), self->group->name, cause);
     DL_TRY(write_outcome(self, reason, held));
     return apply_outcome(self, held, status);
 }

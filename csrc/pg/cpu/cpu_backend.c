@@ -211,7 +211,7 @@ check_lost(dl_backend *backend, int rank)
 }
 
 static bool
-has_ended(dl_backend *backend, int rank)
+rank_has_ended(dl_backend *backend, int rank)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
@@ -309,7 +309,7 @@ static const dl_backend_ops cpu_ops = {
     .post_all = post_messages,
     .watch = watch_rank,
     .lost = check_lost,
-    .has_ended = has_ended,
+    .has_ended = rank_has_ended,
     .is_proved = is_proved,
     .share = share_memory,
     .window = make_window,
@@ -499,7 +499,7 @@ meet_ranks(dl_cpu_backend *self, const dl_backend_options *options,
 }
 
 static dl_status
-borrow(dl_cpu_backend *self, dl_deadline deadline)
+borrow_memory(dl_cpu_backend *self, dl_deadline deadline)
 {
     dl_borrower borrower;
     int *local_ranks;
@@ -519,7 +519,7 @@ make_from_origin(dl_cpu_backend *self, const dl_backend_options *options,
 {
     self->roster = (dl_roster *)(void *)dl_backend_origin_ref(options->origin);
     DL_TRY(take_members(self, options));
-    DL_TRY(borrow(self, deadline));
+    DL_TRY(borrow_memory(self, deadline));
     return open_memory(self, &self->loan.segment);
 }
 

@@ -21,14 +21,14 @@ copy_to_staging(dl_cpu_backend *self, const dl_tensor *tensor, dl_tensor *plain)
 
 /* Tensors that are not plain are reduced through a copy. */
 static dl_status
-flatten(dl_cpu_backend *self, const dl_tensor *tensor, dl_tensor *plain)
+flatten_array(dl_cpu_backend *self, const dl_tensor *tensor, dl_tensor *plain)
 {
     *plain = *tensor;
     return dl_tensor_is_plain(tensor) ? DL_OK : copy_to_staging(self, tensor, plain);
 }
 
 static void
-unflatten(const dl_tensor *tensor, const dl_tensor *plain)
+unflatten_array(const dl_tensor *tensor, const dl_tensor *plain)
 {
     if (plain->data != tensor->data) {
         dl_strided_scatter_part(tensor, plain->data, 0, dl_tensor_size(tensor));
@@ -37,7 +37,7 @@ unflatten(const dl_tensor *tensor, const dl_tensor *plain)
 
 /* Multiplies by the factor of PREMUL_SUM, before the sum. */
 static void
-scale(const dl_tensor *plain, dl_reduce_op op, double factor)
+scale_array(const dl_tensor *plain, dl_reduce_op op, double factor)
 {
     if (op == DL_PREMUL_SUM) {
         dl_reduce_scale(plain->data, plain->dtype, plain->data, plain->count, factor);
@@ -122,10 +122,10 @@ all_reduce(dl_cpu_backend *self, const dl_op_context *op, const dl_call *call)
         return all_reduce_plain(self, op, call);
     }
     dl_call plain = *call;
-    DL_TRY(flatten(self, &call->tensor, &plain.tensor));
-    scale(&plain.tensor, call->reduction, call->factor);
+    DL_TRY(flatten_array(self, &call->tensor, &plain.tensor));
+    scale_array(&plain.tensor, call->reduction, call->factor);
     DL_TRY(all_reduce_plain(self, op, &plain));
-    unflatten(&call->tensor, &plain.tensor);
+    unflatten_array(&call->tensor, &plain.tensor);
     return DL_OK;
 }
 
@@ -181,12 +181,12 @@ reduce_to_root(dl_cpu_backend *self, const dl_op_context *op, const dl_call *cal
 {
     dl_call plain = *call;
 
-    DL_TRY(flatten(self, &call->tensor, &plain.tensor));
-    scale(&plain.tensor, call->reduction, call->factor);
+    DL_TRY(flatten_array(self, &call->tensor, &plain.tensor));
+    scale_array(&plain.tensor, call->reduction, call->factor);
     if (self->size > 1) {
         DL_TRY(dl_reduce_board(&self->exchange, op, &plain));
     }
-    unflatten(&call->tensor, &plain.tensor);
+    unflatten_array(&call->tensor, &plain.tensor);
     return DL_OK;
 }
 
@@ -223,11 +223,11 @@ scan(dl_cpu_backend *self, const dl_op_context *op, const dl_call *call)
 
     DL_TRY(is_kept && call->reduction == DL_PREMUL_SUM
                ? copy_to_staging(self, &call->tensor, &plain.tensor)
-               : flatten(self, &call->tensor, &plain.tensor));
-    scale(&plain.tensor, call->reduction, call->factor);
+               : flatten_array(self, &call->tensor, &plain.tensor));
+    scale_array(&plain.tensor, call->reduction, call->factor);
     DL_TRY(scan_plain(self, op, &plain));
     if (!is_kept) {
-        unflatten(&call->tensor, &plain.tensor);
+        unflatten_array(&call->tensor, &plain.tensor);
     }
     return DL_OK;
 }
@@ -248,7 +248,7 @@ reduce_scatter(dl_cpu_backend *self, const dl_op_context *op, const dl_call *cal
 
     if (call->reduction == DL_PREMUL_SUM || !dl_tensor_is_plain(input)) {
         DL_TRY(copy_to_staging(self, input, &own));
-        scale(&own, call->reduction, call->factor);
+        scale_array(&own, call->reduction, call->factor);
     }
     if (self->size == 1) {
         return copy_own_block(&own, &call->tensor);

@@ -97,7 +97,7 @@ dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
 
 /* The finishing step of a known generator (splitmix64). */
 static uint64_t
-mix(uint64_t bits)
+mix_bits(uint64_t bits)
 {
     bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     bits = (bits ^ bits >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -113,7 +113,8 @@ dl_endpoint_digest(const dl_endpoint *endpoint)
     for (int rank = 0; rank < endpoint->size; rank++) {
         uint64_t words[DL_TOKEN_SIZE / sizeof(uint64_t)];
         memcpy(words, endpoint->contacts.entries[rank].token, sizeof words);
-        uint64_t part = mix(words[0] ^ mix(words[1] ^ mix((uint64_t)rank + 1)));
+        uint64_t part =
+            mix_bits(words[0] ^ mix_bits(words[1] ^ mix_bits((uint64_t)rank + 1)));
         digest.sums[rank % DL_DIGEST_PARTS] += part;
         digest.weighted[rank % DL_DIGEST_PARTS] += part * ((uint64_t)rank + 1);
     }

@@ -166,7 +166,7 @@ dl_join_fault_pass_on(dl_store *store, int rank)
 }
 
 static bool
-exists(dl_store *store, dl_bytes key, dl_deadline deadline)
+key_exists(dl_store *store, dl_bytes key, dl_deadline deadline)
 {
     bool is_there = false;
 
@@ -182,7 +182,7 @@ read_text(dl_store *store, dl_bytes key, char text[DL_ERROR_TEXT_SIZE],
     dl_buffer value = {0};
 
     text[0] = '\0';
-    if (exists(store, key, deadline)
+    if (key_exists(store, key, deadline)
         && dl_store_get(store, key, &value,
                         dl_deadline_earlier(deadline, LATE_PATIENCE))
                == DL_OK) {

@@ -17,7 +17,7 @@
 /* Each part has its size before it, so that no two different records have the same
  * bytes. */
 static dl_status
-compute(const dl_seal *seal, dl_bytes record, uint8_t mac[DL_MAC_SIZE])
+compute_mac(const dl_seal *seal, dl_bytes record, uint8_t mac[DL_MAC_SIZE])
 {
     dl_buffer message = {0};
 
@@ -39,7 +39,7 @@ dl_seal_put(dl_buffer *buffer, const dl_seal *seal, dl_bytes record)
     uint8_t mac[DL_MAC_SIZE];
 
     if (seal->secret != NULL) {
-        DL_TRY(compute(seal, record, mac));
+        DL_TRY(compute_mac(seal, record, mac));
         dl_put_u64(buffer, SEAL_MAGIC);
         dl_buffer_put(buffer, (dl_bytes){mac, sizeof mac});
     }
@@ -62,7 +62,7 @@ check_seal(const dl_seal *seal, dl_bytes bytes, dl_bytes record)
 {
     uint8_t mac[DL_MAC_SIZE];
 
-    DL_TRY(compute(seal, record, mac));
+    DL_TRY(compute_mac(seal, record, mac));
     if (!dl_secret_mac_equal(mac, bytes.data + sizeof(uint64_t))) {
         return dl_fail(DL_DENIED,
                        "its record in the store was not written with this job's token: "

@@ -177,7 +177,7 @@ note_failure(dl_group *group, dl_status status)
 /* Makes the backend, with the turn held.  The lock is for threads that abort
  * meanwhile. */
 static dl_status
-open_backend(dl_group *group, dl_deadline deadline)
+open_device_backend(dl_group *group, dl_deadline deadline)
 {
     dl_device_side *self = group->device;
     dl_backend *made;
@@ -309,7 +309,7 @@ enqueue_batch(dl_group *group, dl_op *ops, const dl_batch *batch, dl_work **work
 {
     dl_device_side *self = group->device;
 
-    DL_TRY(open_backend(group, batch->deadline));
+    DL_TRY(open_device_backend(group, batch->deadline));
     record_start(self, ops, batch->count);
     dl_backend *backend = self->side.backend;
     dl_status status = compare_calls(self, batch);
@@ -505,7 +505,7 @@ dl_device_connect(dl_group *group, int index, dl_deadline deadline)
 {
     DL_TRY(dl_group_admit(group));
     DL_TRY(take_turn(group, deadline));
-    dl_status status = open_backend(group, deadline);
+    dl_status status = open_device_backend(group, deadline);
     if (status == DL_OK) {
         dl_backend *backend = group->device->side.backend;
         status = note_failure(group, backend->ops->connect(backend, index, deadline));
@@ -621,7 +621,7 @@ split_backend(dl_group *parent, const dl_device_split_args *wanted,
     DL_TRY(dl_group_admit(parent));
     if (child != NULL && child->device != NULL
         && child->device->side.kind == parent->device->side.kind) {
-        DL_TRY(open_backend(child, deadline));
+        DL_TRY(open_device_backend(child, deadline));
         to = child->device->side.backend;
     }
     return from->ops->split(from, wanted, deadline, to);

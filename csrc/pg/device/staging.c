@@ -54,7 +54,7 @@ use_of(const dl_group *group, const dl_call *call, const dl_arrays *arrays, int 
 }
 
 static bool
-follows(const dl_tensor *tensor, const dl_tensor *previous)
+is_behind(const dl_tensor *tensor, const dl_tensor *previous)
 {
     return previous != NULL
            && (const char *)previous->data + dl_tensor_size(previous)
@@ -73,7 +73,7 @@ place_arrays(const dl_arrays *arrays, const dl_arrays *staged, uintptr_t memory,
     size_t end = 0;
 
     for (int i = 0; (tensor = dl_arrays_at(arrays, i)) != NULL; i++) {
-        if (!follows(tensor, previous)) {
+        if (!is_behind(tensor, previous)) {
             end = (end + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         }
         /* The staged call is a copy that belongs to this operation. */

@@ -31,7 +31,8 @@ static const dl_work_ops done_ops = {.wait = wait_for_nothing, .free = free_work
 
 /* Returns a work that is done.  The source of a receive from any rank is rank 0. */
 static dl_status
-post(dl_backend *backend, const dl_call *call, dl_deadline deadline, dl_work **work)
+post_message(dl_backend *backend, const dl_call *call, dl_deadline deadline,
+             dl_work **work)
 {
     dl_work *made = calloc(1, sizeof *made);
 
@@ -96,7 +97,7 @@ static const dl_backend_ops fake_ops = {
             [DL_SCAN] = do_nothing,
             [DL_EXSCAN] = do_nothing,
         },
-    .post = post,
+    .post = post_message,
     .is_proved = is_proved,
     .abort = abort_backend,
     .leave = leave_backend,
@@ -112,7 +113,7 @@ static const dl_backend_ops custom_ops = {
 };
 
 static dl_status
-make(const dl_backend_ops *ops, dl_backend **backend)
+make_backend(const dl_backend_ops *ops, dl_backend **backend)
 {
     dl_backend *made = calloc(1, sizeof *made);
 
@@ -130,7 +131,7 @@ dl_fake_backend_new(const dl_backend_options *options, dl_deadline deadline,
 {
     (void)options;
     (void)deadline;
-    return make(&fake_ops, backend);
+    return make_backend(&fake_ops, backend);
 }
 
 dl_status
@@ -139,5 +140,5 @@ dl_custom_backend_new(const dl_backend_options *options, dl_deadline deadline,
 {
     (void)options;
     (void)deadline;
-    return make(&custom_ops, backend);
+    return make_backend(&custom_ops, backend);
 }

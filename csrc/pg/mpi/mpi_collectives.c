@@ -93,7 +93,7 @@ post_blocks(dl_mpi_backend *self, const blocks *blocks, bool is_send, char **sta
 
 /* Copies what was received from the staging memory to the arrays with gaps. */
 static void
-unstage(const dl_mpi_backend *self, const blocks *blocks, const char *staging)
+unstage_blocks(const dl_mpi_backend *self, const blocks *blocks, const char *staging)
 {
     for (int distance = 1; distance < self->size; distance++) {
         int rank = (self->rank + distance) % self->size;
@@ -130,7 +130,7 @@ exchange_with_all(dl_mpi_backend *self, const blocks *outgoing, const blocks *in
     DL_TRY(post_blocks(self, outgoing, true, &staging));
     keep_own(block_for(outgoing, self->rank), block_for(incoming, self->rank));
     DL_TRY(dl_mpi_finish(self));
-    unstage(self, incoming, received);
+    unstage_blocks(self, incoming, received);
     return DL_OK;
 }
 
@@ -276,7 +276,7 @@ announced_init(announced *self, const dl_call *call, int ranks)
 
 /* Puts an announcement in the place of a large block. */
 static void
-announce(announced *self, dl_tensor *block, announcement *place, size_t least)
+announce_block(announced *self, dl_tensor *block, announcement *place, size_t least)
 {
     if (dl_tensor_size(block) >= least) {
         *block = dl_tensor_of_bytes(place, sizeof *place);
@@ -322,8 +322,8 @@ exchange_announced(dl_mpi_backend *self, announced *all, const dl_call *call)
     dl_call small = *call;
 
     for (int rank = 0; rank < self->size; rank++) {
-        announce(all, &all->inputs[rank], &all->sent[rank], self->least);
-        announce(all, &all->outputs[rank], &all->received[rank], self->least);
+        announce_block(all, &all->inputs[rank], &all->sent[rank], self->least);
+        announce_block(all, &all->outputs[rank], &all->received[rank], self->least);
     }
     small.inputs = all->inputs;
     small.outputs = all->outputs;

@@ -20,8 +20,8 @@ typedef struct member {
 
 /* Sends bytes to a rank, or receives them from it. */
 static dl_status
-pass(dl_mpi_backend *self, dl_op_type op, void *bytes, size_t size, int peer,
-     dl_deadline deadline)
+pass_to_cpu(dl_mpi_backend *self, dl_op_type op, void *bytes, size_t size, int peer,
+            dl_deadline deadline)
 {
     dl_call call = {.op = op, .tensor = dl_tensor_of_bytes(bytes, size), .peer = peer};
     dl_work *work = NULL;
@@ -39,14 +39,16 @@ exchange_members(dl_mpi_backend *self, member *members, dl_deadline deadline)
     size_t all = (size_t)self->size * sizeof *members;
 
     if (self->rank > 0) {
-        DL_TRY(pass(self, DL_SEND, &members[self->rank], sizeof *members, 0, deadline));
-        return pass(self, DL_RECV, members, all, 0, deadline);
+        DL_TRY(pass_to_cpu(self, DL_SEND, &members[self->rank], sizeof *members, 0,
+                           deadline));
+        return pass_to_cpu(self, DL_RECV, members, all, 0, deadline);
     }
     for (int rank = 1; rank < self->size; rank++) {
-        DL_TRY(pass(self, DL_RECV, &members[rank], sizeof *members, rank, deadline));
+        DL_TRY(pass_to_cpu(self, DL_RECV, &members[rank], sizeof *members, rank,
+                           deadline));
     }
     for (int rank = 1; rank < self->size; rank++) {
-        DL_TRY(pass(self, DL_SEND, members, all, rank, deadline));
+        DL_TRY(pass_to_cpu(self, DL_SEND, members, all, rank, deadline));
     }
     return DL_OK;
 }
@@ -103,7 +105,7 @@ creation_unref(creation *self)
 /* Creates it from the world instead of a parent, so that only the members take part and
  * no communicator has to outlive its group. */
 static dl_status
-create(creation *self)
+create_communicator(creation *self)
 {
     const dl_mpi_table *mpi = self->mpi;
     dl_mpi_handle all = 0, some = 0;
@@ -124,7 +126,7 @@ create_aside(void *argument)
 {
     creation *self = argument;
 
-    self->status = create(self);
+    self->status = create_communicator(self);
     self->error = *dl_last_error();
     atomic_store(&self->is_made, true);
     creation_unref(self);

@@ -50,7 +50,7 @@ record_state_of(const dl_plain_record *record)
 }
 
 static bool
-has_ended(const dl_plain_record *record)
+record_has_ended(const dl_plain_record *record)
 {
     return record_state_of(record) == DL_RECORD_ENDED;
 }
@@ -59,9 +59,9 @@ has_ended(const dl_plain_record *record)
 static int64_t
 time_of(const dl_plain_record *record)
 {
-    return has_ended(record)     ? record->ended
-           : record->queued != 0 ? record->queued
-                                 : record->started;
+    return record_has_ended(record) ? record->ended
+           : record->queued != 0    ? record->queued
+                                    : record->started;
 }
 
 /* Returns true if `record` says more of what the process does than `best`.  An
@@ -69,8 +69,9 @@ time_of(const dl_plain_record *record)
 static bool
 tells_more(const dl_plain_record *record, const dl_plain_record *best)
 {
-    if (record_state_of(best) == 0 || has_ended(record) != has_ended(best)) {
-        return record_state_of(best) == 0 || has_ended(best);
+    if (record_state_of(best) == 0
+        || record_has_ended(record) != record_has_ended(best)) {
+        return record_state_of(best) == 0 || record_has_ended(best);
     }
     return time_of(record) > time_of(best);
 }
@@ -158,7 +159,8 @@ dl_doing_read(dl_bytes snapshot, dl_doing *doing)
     doing->state = record_state_of(&best);
     dl_plain_wait wait = find_wait(&tables, header.wait_count);
     if (wait.since != 0
-        && (doing->state == 0 || has_ended(&best) || wait.since > time_of(&best))) {
+        && (doing->state == 0 || record_has_ended(&best)
+            || wait.since > time_of(&best))) {
         doing->state = DL_RECORD_RUNNING;
         doing->span = span_since(wait.since);
         snprintf(doing->wait, sizeof doing->wait, "%.103s", wait.text);

@@ -351,7 +351,7 @@ ask_protocol(PyObject **object)
 /* torch's streams have `cuda_stream`, CuPy's `ptr`, and numba's `handle`, a ctypes
  * pointer with a `value`. */
 static PyObject *
-unwrap(PyObject *stream)
+unwrap_stream(PyObject *stream)
 {
     static const char *const names[] = {"cuda_stream", "ptr", "handle", "value"};
     PyObject *object = Py_NewRef(stream);
@@ -370,7 +370,7 @@ unwrap(PyObject *stream)
 static int
 number_of(PyObject *stream, void **number)
 {
-    PyObject *object = unwrap(stream);
+    PyObject *object = unwrap_stream(stream);
 
     if (object == NULL) {
         return -1;

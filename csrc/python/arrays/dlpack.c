@@ -422,7 +422,7 @@ table_of(PyTypeObject *type)
 
 /* While another thread remembers a type, this one is not remembered. */
 static void
-remember(PyTypeObject *type, const dlpack_exchange *table, dlpy_library library)
+remember_type(PyTypeObject *type, const dlpack_exchange *table, dlpy_library library)
 {
     if (!dlpy_version_begin(&seen.version)) {
         return;
@@ -459,7 +459,7 @@ dlpy_exchange_find(PyTypeObject *type, dlpy_library *library)
     }
     const dlpack_exchange *table = table_of(type);
     *library = library_of(type);
-    remember(type, table, *library);
+    remember_type(type, table, *library);
     return table;
 }
 

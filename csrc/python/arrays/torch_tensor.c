@@ -186,7 +186,7 @@ increment_version(PyObject *tensor)
 }
 
 static int
-warn(void)
+warn_once(void)
 {
     if (atomic_exchange(&has_warned, true)) {
         return 0;
@@ -213,5 +213,5 @@ dlpy_torch_note_write(PyObject *tensor)
     if (needs_warning == 0 && !atomic_load(&has_warned)) {
         needs_warning = is_tracked(tensor);
     }
-    return needs_warning > 0 ? warn() : needs_warning;
+    return needs_warning > 0 ? warn_once() : needs_warning;
 }

@@ -291,7 +291,7 @@ note_write(const dlpy_side *side)
 
 /* The first array of a list represents the whole list. */
 static bool
-shows(const dlpy_side *side)
+shows_event(const dlpy_side *side)
 {
     const dlpy_tensor *tensor =
         side->has_tensor || side->list.count == 0 ? &side->tensor : side->list.tensors;
@@ -316,7 +316,7 @@ dlpy_sides_finish(dlpy_collective *self, dl_call *call, dlpy_side *input,
     dlpy_work_keep keep = {.guard = &guard};
     PyObject *result;
 
-    if (shows(input) || shows(output)) {
+    if (shows_event(input) || shows_event(output)) {
         self->inputs = arrays_of(input);
     }
     if (note_write(output) < 0

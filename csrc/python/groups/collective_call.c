@@ -175,8 +175,8 @@ call_handler(PyObject *group, const dlpy_signature *signature, PyObject *const *
 
 /* Begins a call whose `is_async` is known. */
 static inline int
-meet(dlpy_state *state, const dlpy_signature *signature, PyObject *const *values,
-     int group, dlpy_collective *self)
+begin_call(dlpy_state *state, const dlpy_signature *signature, PyObject *const *values,
+           int group, dlpy_collective *self)
 {
     self->state = state;
     self->has_timeout = false;
@@ -203,7 +203,7 @@ int
 dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
                      PyObject *const *values, int group, dlpy_collective *self)
 {
-    return meet(dlpy_state_of_module(module), signature, values, group, self);
+    return begin_call(dlpy_state_of_module(module), signature, values, group, self);
 }
 
 int
@@ -218,7 +218,7 @@ dlpy_collective_begin(PyObject *module, const dlpy_signature *signature,
         && dlpy_bool_from(async_op, "async_op", &self->is_async) < 0) {
         return -1;
     }
-    return meet(dlpy_state_of_module(module), signature, values, group, self);
+    return begin_call(dlpy_state_of_module(module), signature, values, group, self);
 }
 
 PyObject *
@@ -309,8 +309,8 @@ submit_without_gil(dl_group *group, const dl_call *call, dl_deadline deadline,
 }
 
 static PyObject *
-submit(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
-       dl_deadline deadline)
+submit_call(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
+            dl_deadline deadline)
 {
     PyObject *prepared = prepare_call(self, keep);
     dl_work *work;
@@ -351,7 +351,7 @@ carry_out_call(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
                dl_deadline deadline)
 {
     if (self->is_async) {
-        return submit(self, call, keep, deadline);
+        return submit_call(self, call, keep, deadline);
     }
     dl_status status = run_blocking(self->core, call, deadline);
     if (status != DL_OK) {

@@ -150,8 +150,8 @@ device_connect(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyObject *
-part(PyObject *module, dl_group *parent, const dl_device_split_args *wanted,
-     dl_group *child)
+part_group(PyObject *module, dl_group *parent, const dl_device_split_args *wanted,
+           dl_group *child)
 {
     dl_status status;
 
@@ -184,7 +184,7 @@ device_split(PyObject *module, PyObject *const *args, Py_ssize_t count,
     if (core == NULL || (values[3] != Py_None && part_of == NULL)) {
         return NULL;
     }
-    return part(module, core, &wanted, part_of);
+    return part_group(module, core, &wanted, part_of);
 }
 
 /* Called only by the ranks that remain in the group. */
@@ -209,7 +209,7 @@ device_shrink(PyObject *module, PyObject *const *args, Py_ssize_t count,
         return NULL;
     }
     wanted.excluded = ranks;
-    PyObject *result = part(module, core, &wanted, rest);
+    PyObject *result = part_group(module, core, &wanted, rest);
     PyMem_Free(ranks);
     return result;
 }

@@ -51,7 +51,7 @@ dlpy_set_library_roots(void)
 }
 
 static PyObject *
-raise(PyObject *module, dl_status status)
+raise_status(PyObject *module, dl_status status)
 {
     return dlpy_raise_collective(dlpy_state_of_module(module), status);
 }
@@ -67,7 +67,7 @@ version_of(PyObject *module, dl_status (*ask)(int *version))
         return NULL;
     }
     dl_status status = ask(&version);
-    return status == DL_OK ? PyLong_FromLong(version) : raise(module, status);
+    return status == DL_OK ? PyLong_FromLong(version) : raise_status(module, status);
 }
 
 static PyObject *
@@ -92,7 +92,7 @@ check_cuda(PyObject *module, PyObject *Py_UNUSED(nothing))
         return NULL;
     }
     dl_status status = dl_cuda_load(&cuda);
-    return status == DL_OK ? Py_NewRef(Py_None) : raise(module, status);
+    return status == DL_OK ? Py_NewRef(Py_None) : raise_status(module, status);
 }
 
 static PyObject *
@@ -104,7 +104,8 @@ mpi_library(PyObject *module, PyObject *Py_UNUSED(nothing))
         return NULL;
     }
     dl_status status = dl_mpi_probe(&text, &path);
-    return status == DL_OK ? Py_BuildValue("ss", text, path) : raise(module, status);
+    return status == DL_OK ? Py_BuildValue("ss", text, path)
+                           : raise_status(module, status);
 }
 
 /* Starting MPI blocks until all ranks have started. */
@@ -120,7 +121,8 @@ mpi_place(PyObject *module, PyObject *Py_UNUSED(nothing))
     Py_BEGIN_ALLOW_THREADS
     status = dl_mpi_place(&rank, &size);
     Py_END_ALLOW_THREADS
-    return status == DL_OK ? Py_BuildValue("ii", rank, size) : raise(module, status);
+    return status == DL_OK ? Py_BuildValue("ii", rank, size)
+                           : raise_status(module, status);
 }
 
 /* The longest text that rank 0 may send, which is an address. */
@@ -150,7 +152,7 @@ mpi_tell(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *ke
     Py_BEGIN_ALLOW_THREADS
     status = dl_mpi_broadcast_in_world(text, sizeof text, dl_deadline_after(timeout));
     Py_END_ALLOW_THREADS
-    return status == DL_OK ? PyUnicode_FromString(text) : raise(module, status);
+    return status == DL_OK ? PyUnicode_FromString(text) : raise_status(module, status);
 }
 
 static PyObject *

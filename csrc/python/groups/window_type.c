@@ -37,7 +37,7 @@ window_module_state(PyObject *self)
 
 /* Returns None, or raises. */
 static PyObject *
-answer(PyObject *self, dl_status status)
+none_or_raise(PyObject *self, dl_status status)
 {
     if (status == DL_OK) {
         Py_RETURN_NONE;
@@ -185,7 +185,7 @@ carry_out_call(PyObject *object, call *self)
     dl_status status = run_call(self, self->deadline);
     status = dlpy_gil_return(&gil, status);
     release_call(self);
-    return answer(object, status);
+    return none_or_raise(object, status);
 }
 
 /* A method that accesses memory.  The numbers are those of its parameters in the
@@ -281,7 +281,7 @@ lock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywor
         (void)dlpy_gil_return(&gil, DL_OK);
         dlpy_signals_release();
     }
-    return answer(object, status);
+    return none_or_raise(object, status);
 }
 
 static PyObject *
@@ -300,7 +300,7 @@ unlock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keyw
     }
     dlpy_gil_leave_noting(&gil, true, window_module_state(object));
     dl_status status = dl_window_unlock(core_of(object), rank, deadline);
-    return answer(object, dlpy_gil_return(&gil, status));
+    return none_or_raise(object, dlpy_gil_return(&gil, status));
 }
 
 static PyObject *
@@ -329,7 +329,7 @@ flush_window(PyObject *object, PyObject *const *args, Py_ssize_t count,
     }
     dlpy_gil_leave_noting(&gil, true, window_module_state(object));
     dl_status status = dl_window_flush(core_of(object), rank, deadline);
-    return answer(object, dlpy_gil_return(&gil, status));
+    return none_or_raise(object, dlpy_gil_return(&gil, status));
 }
 
 /* A function that all ranks call together. */
@@ -354,8 +354,8 @@ call_fence(PyObject *object, const fence_form *form, dlpy_call given)
     Py_BEGIN_ALLOW_THREADS
     status = form->function(window, deadline);
     Py_END_ALLOW_THREADS
-    return answer(object,
-                  status == DL_OK && PyErr_Occurred() ? DL_INTERRUPTED : status);
+    return none_or_raise(object,
+                         status == DL_OK && PyErr_Occurred() ? DL_INTERRUPTED : status);
 }
 
 DLPY_BUILTIN(fence, "fence", call_fence, fence_form, .signature.names = {"timeout"},

@@ -169,7 +169,7 @@ static PyMethodDef buffer_taker = {"take_buffer", take_buffer, METH_O, NULL};
 
 /* Returns the stream of a pickle, or NULL with an exception set. */
 static PyObject *
-dump(const dlpy_state *state, PyObject *value, PyObject *parts)
+dump_object(const dlpy_state *state, PyObject *value, PyObject *parts)
 {
     PyObject *taker = PyCFunction_New(&buffer_taker, parts);
     PyObject *protocol = PyLong_FromLong(5);
@@ -206,13 +206,13 @@ take_error(void)
 
 /* Returns a stream, or the Message of what is no pickle alone. */
 static PyObject *
-pack(const exchange *self, PyObject *value)
+pack_object(const exchange *self, PyObject *value)
 {
     PyObject *stream = NULL, *parts = NULL, *error = NULL, *message = NULL;
 
     if ((self->call->kind & SAFE) == 0) {
         parts = PyList_New(0);
-        stream = parts == NULL ? NULL : dump(self->state, value, parts);
+        stream = parts == NULL ? NULL : dump_object(self->state, value, parts);
         if (stream != NULL && PyList_GET_SIZE(parts) == 0) {
             Py_DECREF(parts);
             return stream;
@@ -233,7 +233,7 @@ pack(const exchange *self, PyObject *value)
 /* Appends, and takes the reference to `item`, which is NULL after a failure.  While
  * pickles run code, which may see all lists, none has places without an object. */
 static int
-append(PyObject *list, PyObject *item)
+append_item(PyObject *list, PyObject *item)
 {
     int result = item == NULL ? -1 : PyList_Append(list, item);
 
@@ -249,7 +249,7 @@ pack_all(exchange *self, PyObject *value)
         bool is_list = self->core.op == DL_BROADCAST || self->core.op == DL_SEND;
         /* A copy of a list: to pickle it may run code that changes it. */
         PyObject *copy = is_list ? PySequence_List(value) : Py_NewRef(value);
-        self->given = copy == NULL ? NULL : pack(self, copy);
+        self->given = copy == NULL ? NULL : pack_object(self, copy);
         Py_XDECREF(copy);
         return self->given == NULL ? -1 : 0;
     }
@@ -259,7 +259,8 @@ pack_all(exchange *self, PyObject *value)
     }
     self->given = PyList_New(0);
     for (int i = 0; self->given != NULL && i < self->count; i++) {
-        if (append(self->given, pack(self, PyTuple_GET_ITEM(value, i))) < 0) {
+        if (append_item(self->given, pack_object(self, PyTuple_GET_ITEM(value, i)))
+            < 0) {
             return -1;
         }
     }
@@ -408,7 +409,7 @@ run_in_python(exchange *self)
 
 /* Returns the number of blocks that were received, the first of which is `*first`. */
 static int
-received(const exchange *self, int *first)
+received_count(const exchange *self, int *first)
 {
     *first = self->gives_all ? self->index : 0;
     return self->core.op == DL_SEND ? 0 : self->gives_all ? 1 : self->count;
@@ -423,7 +424,7 @@ is_complete(const exchange *self)
     size_t alike = is_list ? SIZE_AT : COUNT_AT;
     bool is_complete = (self->own[KIND_AT] & FAILED) == 0 && self->is_small;
     int first;
-    int count = received(self, &first);
+    int count = received_count(self, &first);
 
     for (int i = first; is_complete && i < first + count; i++) {
         is_complete = memcmp(self->views[i].data, self->own, alike) == 0
@@ -434,7 +435,7 @@ is_complete(const exchange *self)
 }
 
 static PyObject *
-load(const exchange *self, int index, int source)
+load_object(const exchange *self, int index, int source)
 {
     PyObject *call = (PyObject *)self->call;
     const uint8_t *stream = (const uint8_t *)self->views[index].data + HEAD;
@@ -455,26 +456,27 @@ load(const exchange *self, int index, int source)
 
 /* Returns a list of the objects that are for this rank, or of the blocks. */
 static PyObject *
-take_all(const exchange *self, bool loads)
+take_objects(const exchange *self, bool loads)
 {
     bool is_taker =
         !loads || self->takes_all || self->core.op == DL_SCATTER || !self->gives;
     int first;
-    int count = received(self, &first);
+    int count = received_count(self, &first);
     PyObject *all = PyList_New(0);
 
     for (int i = 0; all != NULL && is_taker && i < count; i++) {
         dl_bytes block = {self->views[first + i].data, BLOCK};
         int source = self->takes_all ? i : self->call->root;
-        PyObject *one = loads ? load(self, first + i, source) : dlpy_object_from(block);
-        if (append(all, one) < 0) {
+        PyObject *one =
+            loads ? load_object(self, first + i, source) : dlpy_object_from(block);
+        if (append_item(all, one) < 0) {
             Py_CLEAR(all);
         }
     }
     return all;
 }
 
-/* Returns what take_all() does, with what this rank has sent if the rest follows.  A
+/* Returns what take_objects() does, with what this rank has sent if the rest follows.  A
  * signal that has arrived meanwhile is raised here rather than in Python, which could
  * not tell how far the call got. */
 static PyObject *
@@ -482,7 +484,8 @@ take_results(const exchange *self)
 {
     bool loads = is_complete(self);
     PyObject *sent = self->given != NULL ? self->given : Py_None;
-    PyObject *all = !loads && PyErr_CheckSignals() < 0 ? NULL : take_all(self, loads);
+    PyObject *all =
+        !loads && PyErr_CheckSignals() < 0 ? NULL : take_objects(self, loads);
 
     return loads || all == NULL ? all : Py_BuildValue("ON", sent, all);
 }

@@ -117,7 +117,7 @@ call_in_python(const object_function *form, PyObject *const *values)
 
 /* Returns the objects for this rank, after blocks that may not be all. */
 static PyObject *
-settled(const call_of_list *self, PyObject *found)
+settled_objects(const call_of_list *self, PyObject *found)
 {
     if (found == NULL || PyList_Check(found)) {
         return found;
@@ -171,7 +171,7 @@ make_call(const call_of_list *self)
                           : dlpy_object_call_exchange(self->state, self->call, value,
                                                       self->count, NULL);
     Py_XDECREF(value);
-    PyObject *objects = settled(self, found);
+    PyObject *objects = settled_objects(self, found);
     int result = objects == NULL ? -1 : put_results(self, objects);
 
     Py_XDECREF(objects);
@@ -184,7 +184,7 @@ make_call(const call_of_list *self)
 }
 
 static PyObject *
-run(PyObject *module, const object_function *form, dlpy_call given)
+run_function(PyObject *module, const object_function *form, dlpy_call given)
 {
     PyObject *values[DLPY_ARGUMENTS_LIMIT];
 
@@ -209,27 +209,27 @@ run(PyObject *module, const object_function *form, dlpy_call given)
     return result;
 }
 
-DLPY_BUILTIN(broadcast_object_list, "broadcast_object_list", run, object_function,
-             .signature.required = 1,
+DLPY_BUILTIN(broadcast_object_list, "broadcast_object_list", run_function,
+             object_function, .signature.required = 1,
              .signature.names = {"object_list", "src", "group", "device", "group_src",
                                  "*safe"},
              .op = DLPY_BROADCAST_OBJECTS, .value = NONE, .group = 2, .rank = 1,
              .group_rank = 4, .safe = 5)
 
-DLPY_BUILTIN(all_gather_object, "all_gather_object", run, object_function,
+DLPY_BUILTIN(all_gather_object, "all_gather_object", run_function, object_function,
              .signature.required = 2,
              .signature.names = {"object_list", "obj", "group", "*safe"},
              .op = DLPY_ALL_GATHER_OBJECTS, .value = 1, .group = 2, .rank = NONE,
              .group_rank = NONE, .safe = 3)
 
-DLPY_BUILTIN(gather_object, "gather_object", run, object_function,
+DLPY_BUILTIN(gather_object, "gather_object", run_function, object_function,
              .signature.required = 1,
              .signature.names = {"obj", "object_gather_list", "dst", "group",
                                  "group_dst", "*safe"},
              .op = DLPY_GATHER_OBJECTS, .list = 1, .value = 0, .group = 3, .rank = 2,
              .group_rank = 4, .safe = 5)
 
-DLPY_BUILTIN(scatter_object_list, "scatter_object_list", run, object_function,
+DLPY_BUILTIN(scatter_object_list, "scatter_object_list", run_function, object_function,
              .signature.required = 1,
              .signature.names = {"scatter_object_output_list",
                                  "scatter_object_input_list", "src", "group",
@@ -237,14 +237,14 @@ DLPY_BUILTIN(scatter_object_list, "scatter_object_list", run, object_function,
              .op = DLPY_SCATTER_OBJECTS, .value = 1, .group = 3, .rank = 2,
              .group_rank = 4, .safe = 5)
 
-DLPY_BUILTIN(send_object_list, "send_object_list", run, object_function,
+DLPY_BUILTIN(send_object_list, "send_object_list", run_function, object_function,
              .signature.required = 1,
              .signature.names = {"object_list", "dst", "group", "device", "group_dst",
                                  "use_batch", "*safe"},
              .op = DLPY_SEND_OBJECTS, .value = NONE, .group = 2, .rank = 1,
              .group_rank = 4, .safe = 6)
 
-DLPY_BUILTIN(recv_object_list, "recv_object_list", run, object_function,
+DLPY_BUILTIN(recv_object_list, "recv_object_list", run_function, object_function,
              .signature.required = 1,
              .signature.names = {"object_list", "src", "group", "device", "group_src",
                                  "use_batch", "*safe"},

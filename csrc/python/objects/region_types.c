@@ -42,7 +42,7 @@ region_getbuffer(PyObject *object, Py_buffer *view, int flags)
 
 /* Returns a new object, which takes ownership of the region, also on failure. */
 static PyObject *
-wrap(PyTypeObject *type, dl_region *region, size_t size)
+wrap_region(PyTypeObject *type, dl_region *region, size_t size)
 {
     region_object *self = (region_object *)type->tp_alloc(type, 0);
 
@@ -82,7 +82,7 @@ spare_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         return NULL;
     }
     dl_status status = dl_spare_new((size_t)size, &region);
-    return status == DL_OK ? wrap(type, region, (size_t)size)
+    return status == DL_OK ? wrap_region(type, region, (size_t)size)
                            : dlpy_raise_collective(dlpy_state_of_type(type), status);
 }
 
@@ -125,7 +125,7 @@ shared_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     Py_BEGIN_ALLOW_THREADS
     status = dl_group_share(group, (size_t)size, &region);
     Py_END_ALLOW_THREADS
-    return status == DL_OK ? wrap(type, region, region->size)
+    return status == DL_OK ? wrap_region(type, region, region->size)
                            : dlpy_raise_collective(state, status);
 }
 

@@ -29,7 +29,7 @@ typedef struct encoder {
     int64_t beside;    /* bytes objects of this length or more go to `other` */
 } encoder;
 
-static int put(encoder *self, PyObject *value, int depth);
+static int put_value(encoder *self, PyObject *value, int depth);
 
 static int
 flush_text(encoder *self)
@@ -175,7 +175,7 @@ put_items(encoder *self, char letter, PyObject *items, int depth)
 
     put_head(self, letter, count);
     for (Py_ssize_t i = 0; i < count; i++) {
-        if (put(self, PyTuple_GET_ITEM(items, i), depth) < 0) {
+        if (put_value(self, PyTuple_GET_ITEM(items, i), depth) < 0) {
             PyObject *at = PyLong_FromSsize_t(i);
             (void)(at != NULL && fail_at("[%S]", at));
             Py_XDECREF(at);
@@ -213,9 +213,9 @@ put_dict(encoder *self, PyObject *value, int depth)
     }
     put_head(self, 'd', PyDict_GET_SIZE(items));
     while (result == 0 && PyDict_Next(items, &at, &key, &item)) {
-        if (put(self, key, depth) < 0) {
+        if (put_value(self, key, depth) < 0) {
             result = fail_at("[key %R]", key);
-        } else if (put(self, item, depth) < 0) {
+        } else if (put_value(self, item, depth) < 0) {
             result = fail_at("[%R]", key);
         }
     }
@@ -231,7 +231,7 @@ put_constant(encoder *self, char letter)
 }
 
 static int
-put(encoder *self, PyObject *value, int depth)
+put_value(encoder *self, PyObject *value, int depth)
 {
     if (depth > DEPTH_LIMIT) {
         return put_other(self, value, depth);
@@ -288,7 +288,7 @@ put_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
     }
     self.out = values[0];
     self.other = values[4];
-    int result = put(&self, values[1], depth);
+    int result = put_value(&self, values[1], depth);
     if (result == 0) {
         result = flush_text(&self);
     }
@@ -309,11 +309,11 @@ typedef struct decoder {
 } decoder;
 
 /* Decodes one value.  Returns 0, or -1 with an exception set. */
-static int take(decoder *self, int depth, PyObject **value);
+static int take_value(decoder *self, int depth, PyObject **value);
 
 /* safe_codec.py reports to its caller that the bytes are malformed. */
 static int
-fail(const char *text)
+fail_decoding(const char *text)
 {
     PyErr_SetString(PyExc_ValueError, text);
     return -1;
@@ -328,15 +328,15 @@ take_length(decoder *self, size_t *length)
 
     for (int i = 0; byte >= 128; i++) {
         if (!dl_take_u8(&self->reader, &byte)) {
-            return fail("unexpected end of data");
+            return fail_decoding("unexpected end of data");
         }
         if (i == COUNT_BYTES || (i == COUNT_BYTES - 1 && byte > 1)) {
-            return fail("a count that is not terminated");
+            return fail_decoding("a count that is not terminated");
         }
         count |= (uint64_t)(byte & 127) << (7 * i);
     }
     if (count > dl_reader_left(&self->reader)) {
-        return fail("unexpected end of data");
+        return fail_decoding("unexpected end of data");
     }
     *length = (size_t)count;
     return 0;
@@ -373,7 +373,7 @@ take_other(decoder *self, const uint8_t *from, int depth)
         Py_INCREF(value);
     } else {
         value = NULL;
-        (void)(PyErr_Occurred() || fail("an offset out of range"));
+        (void)(PyErr_Occurred() || fail_decoding("an offset out of range"));
     }
     Py_DECREF(pair);
     return value;
@@ -411,7 +411,7 @@ take_float(decoder *self)
     double number;
 
     if (!dl_take_u64(&self->reader, &bits)) {
-        fail("unexpected end of data");
+        fail_decoding("unexpected end of data");
         return NULL;
     }
     memcpy(&number, &bits, sizeof number);
@@ -454,7 +454,8 @@ take_list(decoder *self, int depth)
     }
     for (size_t i = 0; i < length; i++) {
         PyObject *item = NULL;
-        int result = take(self, depth, &item) < 0 ? -1 : PyList_Append(items, item);
+        int result =
+            take_value(self, depth, &item) < 0 ? -1 : PyList_Append(items, item);
         Py_XDECREF(item);
         if (result < 0) {
             Py_DECREF(items);
@@ -554,7 +555,7 @@ take_pair(decoder *self, PyObject *into, int depth)
 {
     PyObject *key = NULL;
     PyObject *item = NULL;
-    int result = take(self, depth, &key) < 0 || take(self, depth, &item) < 0
+    int result = take_value(self, depth, &key) < 0 || take_value(self, depth, &item) < 0
                          || PyList_Append(into, key) < 0
                      ? -1
                      : PyList_Append(into, item);
@@ -625,15 +626,15 @@ take_kind(decoder *self, uint8_t letter, int depth)
 }
 
 static int
-take(decoder *self, int depth, PyObject **value)
+take_value(decoder *self, int depth, PyObject **value)
 {
     uint8_t letter;
 
     if (!dl_take_u8(&self->reader, &letter)) {
-        return fail("unexpected end of data");
+        return fail_decoding("unexpected end of data");
     }
     if (depth > DEPTH_LIMIT) {
-        return fail("values are nested too deeply");
+        return fail_decoding("values are nested too deeply");
     }
     *value = take_kind(self, letter, depth);
     return *value == NULL ? -1 : 0;
@@ -666,11 +667,11 @@ take_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
         self.reader = dl_reader_of((dl_bytes){data.buf, (size_t)data.len});
         /* Adding to a null pointer is undefined, even zero. */
         self.reader.next = at == 0 ? self.start : self.start + at;
-        if (take(&self, depth, &value) == 0) {
+        if (take_value(&self, depth, &value) == 0) {
             result = Py_BuildValue("(Nn)", value, self.reader.next - self.start);
         }
     } else {
-        fail("an offset out of range");
+        fail_decoding("an offset out of range");
     }
     PyBuffer_Release(&data);
     return result;

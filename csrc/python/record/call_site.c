@@ -181,7 +181,7 @@ look_up(const place *place, bool *is_ours)
 
 /* Fills the slot, unless another thread is filling it. */
 static void
-fill(cached_site *slot, const place *place, uint32_t site, bool is_ours)
+fill_slot(cached_site *slot, const place *place, uint32_t site, bool is_ours)
 {
     if (!dlpy_version_begin(&slot->version)) {
         return;
@@ -228,7 +228,7 @@ look_behind(dlpy_state *state, const place *inner)
     cached_site *slot = slot_of(state, &place);
     if (!read_slot(slot, &place, &site, &is_ours)) {
         site = look_up(&place, &is_ours);
-        fill(slot, &place, site, is_ours);
+        fill_slot(slot, &place, site, is_ours);
     }
     Py_DECREF(place.code);
     Py_DECREF(frame);
@@ -242,7 +242,7 @@ look_up_anew(cached_site *slot, const place *place)
     bool is_ours;
     uint32_t site = look_up(place, &is_ours);
 
-    fill(slot, place, site, is_ours);
+    fill_slot(slot, place, site, is_ours);
     return site;
 }
 

@@ -478,7 +478,7 @@ timeout_owner(dl_store *store)
 /* Returns 1 if the class of `object` overrides `method`, 0 if not, or -1 with an
  * exception set. */
 static int
-overrides(const dlpy_state *state, PyObject *object, const char *method)
+overrides_method(const dlpy_state *state, PyObject *object, const char *method)
 {
     PyObject *own = PyObject_GetAttrString((PyObject *)Py_TYPE(object), method);
     PyObject *ours = PyObject_GetAttrString((PyObject *)state->store_type, method);
@@ -508,7 +508,7 @@ find_overrides(const dlpy_state *state, dlpy_python_store *store)
         const char *name = dl_request_kinds[op].name;
         /* The core itself makes only requests that torch's stores have, too. */
         bool is_core = name != NULL && op < DL_OP_FIRST_OWN;
-        overridden = !is_core ? 0 : overrides(state, store->object, name);
+        overridden = !is_core ? 0 : overrides_method(state, store->object, name);
         store->ops.requests |= overridden > 0 ? DL_REQUEST(op) : 0;
     }
     store->ops.has_extended_api = (store->ops.requests & extended) == extended;

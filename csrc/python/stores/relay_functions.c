@@ -18,7 +18,7 @@
 
 /* Stopping joins two threads, which end in bounded time. */
 static void
-stop(PyObject *capsule)
+stop_relay(PyObject *capsule)
 {
     dl_relay *relay = PyCapsule_GetPointer(capsule, CAPSULE);
 
@@ -68,7 +68,7 @@ relay_start(PyObject *module, PyObject *const *args, Py_ssize_t count,
     if (status != DL_OK) {
         return dlpy_raise_store(state, status);
     }
-    PyObject *capsule = PyCapsule_New(relay, CAPSULE, stop);
+    PyObject *capsule = PyCapsule_New(relay, CAPSULE, stop_relay);
     if (capsule == NULL) {
         Py_BEGIN_ALLOW_THREADS
         dl_relay_stop(relay);

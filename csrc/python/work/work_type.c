@@ -57,7 +57,7 @@ note_end(dl_work_notice *notice)
  * `completions` then: because it has callbacks, or because it is not referenced
  * otherwise.  A Work that is waited for and dropped needs neither. */
 static void
-watch(dlpy_work *self)
+keep_until_end(dlpy_work *self)
 {
     bool is_first;
 
@@ -248,7 +248,7 @@ static void
 work_finalize(PyObject *object)
 {
     if (is_going_on(work_of(object))) {
-        watch(work_of(object));
+        keep_until_end(work_of(object));
     }
 }
 
@@ -375,7 +375,7 @@ end_event(dlpy_work *self)
 
 /* Returns whether the operation has ended, without waiting. */
 static bool
-has_ended(dlpy_work *self)
+work_has_ended(dlpy_work *self)
 {
     dl_work *work = self->work;
 
@@ -501,7 +501,7 @@ work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
 static PyObject *
 work_is_completed(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
-    return PyBool_FromLong(has_ended(work_of(object)));
+    return PyBool_FromLong(work_has_ended(work_of(object)));
 }
 
 static PyObject *
@@ -509,7 +509,7 @@ work_is_success(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
     dlpy_work *self = work_of(object);
 
-    return PyBool_FromLong(has_ended(self) && self->work->status == DL_OK);
+    return PyBool_FromLong(work_has_ended(self) && self->work->status == DL_OK);
 }
 
 static PyObject *
@@ -518,7 +518,7 @@ work_exception(PyObject *object, PyObject *Py_UNUSED(nothing))
     dlpy_work *self = work_of(object);
     PyObject *type, *value, *trace;
 
-    if (!has_ended(self) || self->work->status == DL_OK) {
+    if (!work_has_ended(self) || self->work->status == DL_OK) {
         Py_RETURN_NONE;
     }
     raise_result(self, dl_work_result(self->work));
@@ -573,7 +573,7 @@ work_result(PyObject *object, PyObject *Py_UNUSED(nothing))
     if (self->work == NULL) {
         return refuse_own(object, "result");
     }
-    if (!has_ended(self)) {
+    if (!work_has_ended(self)) {
         /* On a device the outputs may be used by subsequent work of the stream. */
         if (!dl_work_is_on_device(self->work)) {
             PyErr_SetString(PyExc_RuntimeError,
@@ -598,7 +598,7 @@ work_source_rank(PyObject *object, PyObject *Py_UNUSED(nothing))
     dl_work *work = self->work;
     bool is_receive = work != NULL && (work->op == DL_RECV || work->op == DL_RECV_ANY);
 
-    if (is_receive && !has_ended(self)) {
+    if (is_receive && !work_has_ended(self)) {
         PyErr_SetString(PyExc_RuntimeError,
                         "sourceRank() is known once the message has been received; "
                         "call wait() before source_rank()");
@@ -690,7 +690,7 @@ work_call_when_done(PyObject *object, PyObject *callback)
     if (added < 0) {
         return NULL;
     }
-    watch(self);
+    keep_until_end(self);
     dlpy_completions_want(self->completions, &self->completion);
     dl_work_expedite(self->work);
     Py_RETURN_NONE;

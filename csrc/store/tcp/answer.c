@@ -110,7 +110,7 @@ replace_session(dl_session *old)
 
 /* Answers a hello: from here on the client's changes are those of the slot. */
 static dl_status
-welcome(dl_session *session, const dl_slot *named)
+answer_hello(dl_session *session, const dl_slot *named)
 {
     dl_hub *hub = session->hub;
     bool is_remembered;
@@ -430,7 +430,7 @@ execute_or_wait(dl_session *session, const dl_store_request *request)
         return dl_last_error()->status;
     }
     if (request->op == DL_OP_CHECK && dl_wire_take_hello(request, &hello)) {
-        return welcome(session, &hello);
+        return answer_hello(session, &hello);
     }
     if (dl_relay_is_question(request) && session->carrier == NULL) {
         dl_relay_put_answer(&session->output->bytes, session->hub->identity);

@@ -150,7 +150,7 @@ put_data(channel *from, size_t most)
 /* Sends as much of the channel's output as the relay and the connection have room for,
  * and acknowledges the latest DATA once it is served.  May end the channel. */
 static void
-drain(channel *from)
+drain_channel(channel *from)
 {
     dl_session *session = &from->session;
     dl_carrier *carrier = session->carrier;
@@ -195,7 +195,7 @@ dl_carrier_refill(dl_carrier *carrier)
     while (!dl_list_is_empty(&waiting)) {
         channel *next = DL_LIST_ENTRY(waiting.next, channel, waiting);
         dl_list_remove(&next->waiting);
-        drain(next);
+        drain_channel(next);
     }
 }
 
@@ -208,7 +208,7 @@ follow_up(channel *served, dl_status status)
     dl_carrier *carrier = session->carrier;
 
     if (status == DL_OK) {
-        drain(served);
+        drain_channel(served);
         return;
     }
     dl_hub_log_refusal(session->hub, "a client behind a relay");
@@ -263,13 +263,13 @@ open_channel(dl_carrier *carrier, uint32_t id)
 }
 
 static dl_status
-grant(channel *to, uint32_t size)
+grant_credit(channel *to, uint32_t size)
 {
     if (size > DL_RELAY_CREDIT - to->credit) {
         return dl_fail(DL_PROTOCOL, "a relay grants %u bytes beyond the limit", size);
     }
     to->credit += size;
-    drain(to);
+    drain_channel(to);
     return DL_OK;
 }
 
@@ -302,7 +302,7 @@ serve_piece(dl_carrier *carrier, dl_bytes piece)
         follow_up(to, dl_session_feed(&to->session, piece));
         return DL_OK;
     case DL_RELAY_GRANT:
-        return grant(to, head->size);
+        return grant_credit(to, head->size);
     default:
         end_channel(to);
         return DL_OK;

@@ -207,8 +207,8 @@ dl_connection_ask(dl_connection *connection, dl_store_request *request,
 }
 
 static dl_status
-receive(dl_connection *connection, struct iovec room, size_t least,
-        dl_deadline deadline, size_t *size)
+receive_bytes(dl_connection *connection, struct iovec room, size_t least,
+              dl_deadline deadline, size_t *size)
 {
     return describe_failure(
         connection,
@@ -237,7 +237,7 @@ dl_connection_await(dl_connection *connection, uint32_t size, dl_deadline deadli
         struct iovec room = {connection->in + connection->last,
                              DL_CONNECTION_ROOM - connection->last};
         size_t got;
-        DL_TRY(receive(connection, room, 1, deadline, &got));
+        DL_TRY(receive_bytes(connection, room, 1, deadline, &got));
         connection->last += (uint32_t)got;
     }
     return DL_OK;
@@ -245,8 +245,8 @@ dl_connection_await(dl_connection *connection, uint32_t size, dl_deadline deadli
 
 /* Takes the next `size` bytes; `*bytes` is valid until the next take. */
 static dl_status
-take(dl_connection *connection, uint32_t size, dl_deadline deadline,
-     const uint8_t **bytes)
+take_next(dl_connection *connection, uint32_t size, dl_deadline deadline,
+          const uint8_t **bytes)
 {
     DL_TRY(dl_connection_await(connection, size, deadline));
     *bytes = connection->in + connection->first;
@@ -259,7 +259,7 @@ dl_connection_take_u8(dl_connection *connection, dl_deadline deadline, uint8_t *
 {
     const uint8_t *bytes;
 
-    DL_TRY(take(connection, 1, deadline, &bytes));
+    DL_TRY(take_next(connection, 1, deadline, &bytes));
     *value = *bytes;
     return DL_OK;
 }
@@ -269,7 +269,7 @@ dl_connection_take_i64(dl_connection *connection, dl_deadline deadline, int64_t 
 {
     const uint8_t *bytes;
 
-    DL_TRY(take(connection, sizeof *value, deadline, &bytes));
+    DL_TRY(take_next(connection, sizeof *value, deadline, &bytes));
     dl_reader reader = dl_reader_of((dl_bytes){bytes, sizeof *value});
     dl_take_i64(&reader, value);
     return DL_OK;
@@ -285,7 +285,7 @@ take_rest(dl_connection *connection, dl_deadline deadline, size_t left,
         size_t got;
         DL_TRY(dl_buffer_reserve(value, piece));
         struct iovec room = {value->data + value->size, piece};
-        DL_TRY(receive(connection, room, piece, deadline, &got));
+        DL_TRY(receive_bytes(connection, room, piece, deadline, &got));
         value->size += got;
         left -= got;
     }
@@ -331,7 +331,7 @@ take_refusal(dl_connection *connection, const char *before, dl_deadline deadline
         return dl_fail(DL_PROTOCOL, "a refusal of %llu bytes was announced by %s",
                        (unsigned long long)size, connection->peer);
     }
-    DL_TRY(take(connection, (uint32_t)size, deadline, &bytes));
+    DL_TRY(take_next(connection, (uint32_t)size, deadline, &bytes));
     dl_text_append_escaped(text, sizeof text, &used, (const char *)bytes, (size_t)size);
     return dl_fail(DL_DENIED, "%s%s (%s)", before, text, connection->peer);
 }
@@ -366,7 +366,7 @@ take_pong(dl_connection *connection, dl_deadline deadline)
     const uint8_t *bytes;
     uint32_t got;
 
-    DL_TRY(take(connection, sizeof got, deadline, &bytes));
+    DL_TRY(take_next(connection, sizeof got, deadline, &bytes));
     dl_reader reader = dl_reader_of((dl_bytes){bytes, sizeof got});
     dl_take_u32(&reader, &got);
     if (got != connection->nonce) {
@@ -464,7 +464,7 @@ take_proof(dl_connection *connection, dl_deadline deadline, const uint8_t **byte
 
     DL_TRY(dl_connection_take_u8(connection, deadline, &status));
     if (status == DL_OK) {
-        return take(connection, DL_PROOF_SIZE - 1, deadline, bytes);
+        return take_next(connection, DL_PROOF_SIZE - 1, deadline, bytes);
     }
     return take_refusal(
         connection,
@@ -532,7 +532,7 @@ take_welcome(dl_connection *connection, dl_deadline deadline)
     }
     connection->is_distlite = answer == DL_WIRE_READY;
     if (connection->is_distlite) {
-        DL_TRY(take(connection, DL_WIRE_WELCOME_SIZE, deadline, &bytes));
+        DL_TRY(take_next(connection, DL_WIRE_WELCOME_SIZE, deadline, &bytes));
         memcpy(connection->identity, bytes, DL_IDENTITY_SIZE);
         connection->is_remembered = bytes[DL_IDENTITY_SIZE] != 0;
     }
@@ -608,7 +608,7 @@ dl_connection_greet_relay(dl_connection *connection, const dl_secret *secret,
     DL_TRY(dl_connection_take_u8(connection, deadline, &answer));
     connection->is_distlite = answer == DL_WIRE_READY;
     return connection->is_distlite
-               ? take(connection, DL_IDENTITY_SIZE, deadline, &bytes)
+               ? take_next(connection, DL_IDENTITY_SIZE, deadline, &bytes)
                : DL_OK;
 }
 
@@ -623,7 +623,7 @@ take_address(dl_connection *connection, dl_deadline deadline, dl_address *addres
         return dl_fail(DL_PROTOCOL, "an address of %u bytes from the relay @%s", size,
                        connection->relay);
     }
-    DL_TRY(take(connection, size, deadline, &bytes));
+    DL_TRY(take_next(connection, size, deadline, &bytes));
     *address = (dl_address){.size = size};
     memcpy(&address->socket, bytes, size);
     return DL_OK;

@@ -90,7 +90,7 @@ take_last(dl_connection_pool *pool)
 /* Leaves the list before the descriptor is closed, so that dl_connection_pool_close()
  * never shuts down a number that has been reused. */
 static void
-discard(dl_connection_pool *pool, dl_connection *connection)
+discard_connection(dl_connection_pool *pool, dl_connection *connection)
 {
     pthread_mutex_lock(&pool->lock);
     dl_list_remove(&connection->node);
@@ -115,7 +115,7 @@ dl_connection_pool_take(dl_connection_pool *pool, bool is_careful)
 
     while (connection != NULL && is_careful && may_be_forgotten(connection)
            && dl_socket_is_stale(connection->fd)) {
-        discard(pool, connection);
+        discard_connection(pool, connection);
         connection = take_last(pool);
     }
     return connection;
@@ -156,7 +156,7 @@ dl_connection_pool_set_joined(dl_connection_pool *pool,
 /* Joins the server that the first connection has reached, and compares those that later
  * ones reach with it. */
 static dl_status
-recognise(dl_connection_pool *pool, const dl_connection *connection)
+check_identity(dl_connection_pool *pool, const dl_connection *connection)
 {
     dl_server_identity met = {.is_known = true, .is_distlite = connection->is_distlite};
 
@@ -216,10 +216,10 @@ handshake(dl_connection_pool *pool, dl_connection *opened, const dl_slot *slot,
         status = dl_connection_greet(opened, proved, first, deadline);
     }
     if (status == DL_OK) {
-        status = recognise(pool, opened);
+        status = check_identity(pool, opened);
     }
     if (status != DL_OK) {
-        discard(pool, opened);
+        discard_connection(pool, opened);
     }
     return status;
 }
@@ -442,7 +442,7 @@ dl_connection_pool_take_shortcut(dl_connection_pool *pool, dl_connection **conne
     dl_status status = move_over(pool, old, deadline, connection);
     if (status == DL_OK) {
         dl_connection_leave(old);
-        discard(pool, old);
+        discard_connection(pool, old);
         return DL_OK;
     }
     if (ends_call(status)) {
@@ -455,7 +455,7 @@ dl_connection_pool_take_shortcut(dl_connection_pool *pool, dl_connection **conne
         dl_connection_pool_forbid_shortcut(pool);
     }
     if (!old->is_clean) {
-        discard(pool, old);
+        discard_connection(pool, old);
         *connection = NULL;
     }
     return DL_OK;

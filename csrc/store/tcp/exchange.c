@@ -28,7 +28,7 @@ answer_deadline(const dl_tcp_call *call)
 }
 
 static dl_status
-ask(dl_connection *connection, dl_tcp_call *call, dl_store_request *request)
+ask_server(dl_connection *connection, dl_tcp_call *call, dl_store_request *request)
 {
     return dl_connection_ask(connection, request, call->key_prefix,
                              answer_deadline(call));
@@ -111,7 +111,7 @@ exchange_once(dl_connection *connection, dl_tcp_call *call)
 {
     dl_deadline deadline = answer_deadline(call);
 
-    DL_TRY(ask(connection, call, &call->request));
+    DL_TRY(ask_server(connection, call, &call->request));
     DL_TRY(dl_connection_take_status(connection, deadline));
     DL_TRY(take_reply(connection, call, deadline));
     dl_connection_end_reply(connection);
@@ -158,7 +158,7 @@ cancel_wait(dl_connection *connection, dl_tcp_call *call, bool *is_over)
     dl_deadline grace = answer_deadline(call);
     uint8_t byte;
 
-    DL_TRY(ask(connection, call, &cancel));
+    DL_TRY(ask_server(connection, call, &cancel));
     DL_TRY(take_wait_byte(connection, grace, &byte));
     bool was_ready = byte == DL_WIRE_READY;
     if (was_ready) {
@@ -268,7 +268,7 @@ exchange_values(dl_connection *connection, dl_tcp_call *call, const dl_bytes *ke
 }
 
 static dl_status
-pop(dl_connection *connection, dl_tcp_call *call)
+pop_item(dl_connection *connection, dl_tcp_call *call)
 {
     DL_TRY(exchange_once(connection, call));
     return call->reply.number > 0 ? DL_OK : dl_fail(DL_QUEUE_EMPTY, "queue is empty");
@@ -288,7 +288,7 @@ exchange_queue_pop(dl_connection *connection, dl_tcp_call *call)
     int64_t pause = 0;
 
     for (;;) {
-        dl_status status = pop(connection, call);
+        dl_status status = pop_item(connection, call);
         if (status != DL_QUEUE_EMPTY || !call->request.is_blocking) {
             return status;
         }
@@ -362,8 +362,8 @@ is_harmless(dl_status status)
  * server has known the slot since that connection's handshake, unless it had to forget
  * it. */
 static dl_status
-reopen(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
-       dl_connection **connection)
+reopen_connection(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
+                  dl_connection **connection)
 {
     dl_connection *opened;
 
@@ -387,7 +387,7 @@ open_one(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
          dl_connection **connection)
 {
     return call->may_be_done
-               ? reopen(pool, call, open_by, connection)
+               ? reopen_connection(pool, call, open_by, connection)
                : dl_connection_pool_open(pool, NULL, NULL, open_by, connection);
 }
 

@@ -124,7 +124,7 @@ dl_hub_log_refusal(dl_hub *hub, const char *name)
 }
 
 static uint64_t
-refusals(const dl_hub *hub, dl_limit limit)
+refusals_of(const dl_hub *hub, dl_limit limit)
 {
     switch (limit) {
     case DL_LIMIT_KEYS:
@@ -174,7 +174,7 @@ dl_hub_put_stats(const dl_hub *hub, dl_buffer *text)
     }
     for (int limit = 0; limit < DL_LIMIT_COUNT; limit++) {
         snprintf(name, sizeof name, "refusals/%s", dl_limit_name((dl_limit)limit));
-        dl_reply_put_fact(text, name, refusals(hub, (dl_limit)limit));
+        dl_reply_put_fact(text, name, refusals_of(hub, (dl_limit)limit));
     }
     for (int status = DL_OK + 1; status <= DL_STATUS_LAST; status++) {
         snprintf(name, sizeof name, "closed/%s", dl_status_name((dl_status)status));
@@ -240,7 +240,7 @@ first_timed(const dl_list *list)
 }
 
 static int64_t
-sooner(int64_t at, const dl_client *timed, int64_t limit)
+earlier_limit(int64_t at, const dl_client *timed, int64_t limit)
 {
     return timed != NULL && timed->timed_since + limit < at ? timed->timed_since + limit
                                                             : at;
@@ -255,8 +255,8 @@ dl_hub_next_wake(const dl_hub *hub)
         int64_t sync_at = dl_journal_next_wake(hub->journal);
         at = sync_at < at ? sync_at : at;
     }
-    at = sooner(at, first_timed(&hub->unauthenticated), hub->limits.validate);
-    return sooner(at, first_timed(&hub->slow), hub->limits.stall);
+    at = earlier_limit(at, first_timed(&hub->unauthenticated), hub->limits.validate);
+    return earlier_limit(at, first_timed(&hub->slow), hub->limits.stall);
 }
 
 static void

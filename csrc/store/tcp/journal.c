@@ -123,7 +123,7 @@ note_unsynced(dl_journal *journal)
 }
 
 static uint64_t
-grown(uint64_t size)
+size_to_replace(uint64_t size)
 {
     const uint64_t least = dl_journal_least_replaced;
 
@@ -151,7 +151,7 @@ replace_if_grown(dl_journal *journal)
     }
     dl_journal_file_close(&journal->fd);
     journal->fd = fd;
-    journal->replaced_at = grown(journal->size);
+    journal->replaced_at = size_to_replace(journal->size);
     journal->is_unsynced = false;
     journal->replaced++;
 }
@@ -324,8 +324,8 @@ open_journal(dl_journal *journal, const char *path)
     DL_TRY(dl_journal_recover(journal->path, state, &journal->fd, &journal->size));
     dl_journal_replace_not(journal->path);
     /* A new file would have about the size of the table. */
-    journal->replaced_at =
-        grown(state->table->size < journal->size ? state->table->size : journal->size);
+    journal->replaced_at = size_to_replace(
+        state->table->size < journal->size ? state->table->size : journal->size);
     return DL_OK;
 }
 

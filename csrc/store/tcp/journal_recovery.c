@@ -102,7 +102,7 @@ typedef struct recovery {
 } recovery;
 
 static dl_status
-apply(void *context, const dl_change *change)
+apply_change(void *context, const dl_change *change)
 {
     recovery *into = context;
 
@@ -132,7 +132,8 @@ read_file(const char *path, int fd, uint64_t size, const dl_journal_state *state
     if (data == MAP_FAILED) {
         return dl_journal_file_fail(path, "mapping it", errno);
     }
-    dl_status status = dl_journal_read((dl_bytes){data, size}, apply, &into, contents);
+    dl_status status =
+        dl_journal_read((dl_bytes){data, size}, apply_change, &into, contents);
     munmap(data, size);
     dl_blob_unref(into.popped);
     return status == DL_OK ? DL_OK : dl_fail_while("the store's journal %s", path);

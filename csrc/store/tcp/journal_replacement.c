@@ -62,7 +62,7 @@ begin_frame(copier *copy)
 /* Writes the frame if it has at least `least` bytes.  A failure ends the visit of the
  * contents; `error` tells which. */
 static dl_status
-flush(copier *copy, size_t least)
+flush_frame(copier *copy, size_t least)
 {
     if (copy->frame.has_failed) {
         copy->error = ENOMEM;
@@ -89,7 +89,7 @@ copy_value(void *context, dl_bytes name)
         dl_change_put(
             &copy->frame,
             (dl_change){.kind = kind, .key = name, .value = {value.data, size}});
-        DL_TRY(flush(copy, FRAME_SIZE));
+        DL_TRY(flush_frame(copy, FRAME_SIZE));
         kind = DL_CHANGE_APPEND;
         value.data += size;
         value.size -= size;
@@ -104,7 +104,7 @@ copy_item(void *context, dl_bytes key, dl_bytes item)
 
     dl_change_put(&copy->frame,
                   (dl_change){.kind = DL_CHANGE_PUSH, .key = key, .value = item});
-    return flush(copy, FRAME_SIZE);
+    return flush_frame(copy, FRAME_SIZE);
 }
 
 static dl_status
@@ -113,9 +113,9 @@ copy_slots(copier *copy, const dl_map *slots)
     for (dl_map_entry *node = dl_map_first(slots); node != NULL;
          node = dl_map_next(slots, node)) {
         dl_replies_put(&copy->frame, DL_MAP_ENTRY(node, dl_reply_slot, node));
-        DL_TRY(flush(copy, FRAME_SIZE));
+        DL_TRY(flush_frame(copy, FRAME_SIZE));
     }
-    return flush(copy, 0);
+    return flush_frame(copy, 0);
 }
 
 static int

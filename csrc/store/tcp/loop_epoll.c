@@ -21,7 +21,7 @@ struct dl_loop {
 };
 
 static dl_status
-control(const dl_loop *loop, int operation, int fd, uint32_t events, void *tag)
+control_epoll(const dl_loop *loop, int operation, int fd, uint32_t events, void *tag)
 {
     struct epoll_event event = {
         .events = ((events & DL_LOOP_READABLE) != 0 ? EPOLLIN : 0u)
@@ -63,7 +63,7 @@ open_epoll(dl_loop **opened)
     dl_fork_guard(loop->fd);
     dl_fork_guard(loop->stop_fd);
     dl_status status =
-        control(loop, EPOLL_CTL_ADD, loop->stop_fd, DL_LOOP_READABLE, NULL);
+        control_epoll(loop, EPOLL_CTL_ADD, loop->stop_fd, DL_LOOP_READABLE, NULL);
     if (status != DL_OK) {
         close_epoll(loop);
         return status;
@@ -75,14 +75,14 @@ open_epoll(dl_loop **opened)
 static dl_status
 add_epoll(dl_loop *loop, dl_watch *watch)
 {
-    return control(loop, EPOLL_CTL_ADD, watch->fd, watch->events, watch);
+    return control_epoll(loop, EPOLL_CTL_ADD, watch->fd, watch->events, watch);
 }
 
 static dl_status
 change_epoll(dl_loop *loop, dl_watch *watch, uint32_t events)
 {
     watch->events = events;
-    return control(loop, EPOLL_CTL_MOD, watch->fd, events, watch);
+    return control_epoll(loop, EPOLL_CTL_MOD, watch->fd, events, watch);
 }
 
 static void
@@ -95,7 +95,7 @@ remove_epoll(dl_loop *loop, dl_watch *watch)
 
 /* Returns false when the loop must end. */
 static bool
-report(const struct epoll_event *event)
+report_ready(const struct epoll_event *event)
 {
     dl_watch *watch = event->data.ptr;
 
@@ -121,7 +121,7 @@ run_epoll(dl_loop *loop, dl_deadline (*turn)(void *), void *context)
         /* A descriptor occurs once per batch, and its watch removes no other, so no
          * later tag of the batch points to freed memory. */
         for (int i = 0; i < count; i++) {
-            if (!report(&events[i])) {
+            if (!report_ready(&events[i])) {
                 return;
             }
         }

@@ -68,7 +68,7 @@ join_shared(uint16_t port)
 }
 
 static void
-enter(dl_master *master, bool is_shared)
+enter_registry(dl_master *master, bool is_shared)
 {
     pthread_mutex_lock(&registry_lock);
     master->is_shared = is_shared;
@@ -181,7 +181,7 @@ start_serving(const dl_tcp_store_options *options, dl_tls *tls, int fd,
         free(made);
         return status;
     }
-    enter(made, options->multi_tenant);
+    enter_registry(made, options->multi_tenant);
     warn_if_open(made, options, tls);
     *master = made;
     return DL_OK;

@@ -111,7 +111,7 @@ send_some(int fd, const dl_output *output, size_t left)
 
 /* Removes bytes that were sent, or encrypted, from the session's output. */
 static void
-consume(dl_peer *peer, size_t size)
+consume_sent(dl_peer *peer, size_t size)
 {
     dl_output *output = peer->session.output;
 
@@ -127,14 +127,14 @@ send_plain(dl_peer *peer, size_t left)
     ssize_t sent = send_some(peer->fd, peer->session.output, left);
 
     if (sent > 0) {
-        consume(peer, (size_t)sent);
+        consume_sent(peer, (size_t)sent);
     }
     return sent;
 }
 
 /* Encrypts the beginning of the session's output. */
 static dl_status
-encrypt(dl_peer *peer)
+encrypt_output(dl_peer *peer)
 {
     struct iovec parts[PARTS];
     size_t room = SEALED_SIZE;
@@ -148,7 +148,7 @@ encrypt(dl_peer *peer)
             done += size;
             room -= size;
         }
-        consume(peer, done);
+        consume_sent(peer, done);
     }
     return DL_OK;
 }
@@ -157,7 +157,7 @@ encrypt(dl_peer *peer)
 static ssize_t
 send_encrypted(dl_peer *peer, size_t left)
 {
-    if (dl_tls_output(peer->tls).size == 0 && encrypt(peer) != DL_OK) {
+    if (dl_tls_output(peer->tls).size == 0 && encrypt_output(peer) != DL_OK) {
         errno = ENOMEM;
         return -1;
     }
@@ -180,7 +180,7 @@ has_output(const dl_peer *peer)
 /* Returns whether there is something to send, which a carrier's channels may have held
  * back until there was room. */
 static bool
-refill(dl_peer *peer)
+refill_output(dl_peer *peer)
 {
     if (!has_output(peer) && peer->carrier != NULL) {
         dl_carrier_refill(peer->carrier);
@@ -197,7 +197,7 @@ dl_peer_send(dl_peer *peer)
         return true;
     }
     dl_hub_busy(peer->session.hub);
-    for (int turn = 0; turn < TURNS && left > 0 && refill(peer); turn++) {
+    for (int turn = 0; turn < TURNS && left > 0 && refill_output(peer); turn++) {
         ssize_t sent =
             peer->tls == NULL ? send_plain(peer, left) : send_encrypted(peer, left);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -281,7 +281,7 @@ refuse_plain(dl_peer *peer, dl_bytes bytes)
 
 /* Gives received bytes to the session or, once it is a carrier, to its channels. */
 static dl_status
-feed(dl_peer *peer, dl_bytes bytes)
+feed_session(dl_peer *peer, dl_bytes bytes)
 {
     dl_session *session = &peer->session;
 
@@ -295,7 +295,7 @@ feed(dl_peer *peer, dl_bytes bytes)
 /* Decrypts `cipher` and feeds it to the session.  Bytes of a large value are decrypted
  * directly into the memory of that value. */
 static dl_status
-decrypt(dl_peer *peer, dl_bytes cipher, uint8_t *plain)
+decrypt_input(dl_peer *peer, dl_bytes cipher, uint8_t *plain)
 {
     dl_session *session = &peer->session;
     const size_t most = DL_PEER_READ_SIZE + DL_TLS_RECORD_SIZE;
@@ -313,7 +313,7 @@ decrypt(dl_peer *peer, dl_bytes cipher, uint8_t *plain)
         size_t room = most;
         (void)dl_session_room(session, &data, &room);
         DL_TRY(dl_tls_read(peer->tls, &cipher, data, room, &size));
-        DL_TRY(feed(peer, (dl_bytes){data, size}));
+        DL_TRY(feed_session(peer, (dl_bytes){data, size}));
         /* `plain` has room for all remaining plaintext; a value's memory may not. */
         has_more = data != plain && size == room;
     } while (has_more);
@@ -326,7 +326,7 @@ receive_encrypted(dl_peer *peer, uint8_t *input, size_t size)
     dl_session *session = &peer->session;
 
     dl_status status =
-        decrypt(peer, (dl_bytes){input, size}, input + DL_PEER_READ_SIZE);
+        decrypt_input(peer, (dl_bytes){input, size}, input + DL_PEER_READ_SIZE);
     if (status == DL_CLOSED) {
         return false;
     }
@@ -362,7 +362,8 @@ dl_peer_receive(dl_peer *peer, uint8_t *input)
     if (is_encrypted && size > 0) {
         return receive_encrypted(peer, input, (size_t)size);
     }
-    return size > 0 && follow_up(peer, feed(peer, (dl_bytes){data, (size_t)size}));
+    return size > 0
+           && follow_up(peer, feed_session(peer, (dl_bytes){data, (size_t)size}));
 }
 
 bool
@@ -431,7 +432,7 @@ is_passing(int error)
 /* Marks the acceptor as starved, and logs that once per period in which clients
  * wait. */
 static void
-starve(dl_acceptor *acceptor, const char *reason)
+mark_starved(dl_acceptor *acceptor, const char *reason)
 {
     acceptor->is_starved = true;
     acceptor->hub->refused[DL_LIMIT_CONNECTIONS]++;
@@ -469,7 +470,8 @@ dl_acceptor_next(dl_acceptor *acceptor)
     dl_hub_busy(hub);
     acceptor->is_starved = false;
     if (hub->clients - hub->relayed_clients >= hub->limits.connections) {
-        starve(acceptor, "there are as many as DISTLITE_STORE_CONNECTIONS allows");
+        mark_starved(acceptor,
+                     "there are as many as DISTLITE_STORE_CONNECTIONS allows");
         return -1;
     }
     for (;;) {
@@ -487,7 +489,7 @@ dl_acceptor_next(dl_acceptor *acceptor)
             return -1;
         }
         if (!is_passing(errno)) {
-            starve(acceptor, strerror(errno));
+            mark_starved(acceptor, strerror(errno));
             return -1;
         }
     }

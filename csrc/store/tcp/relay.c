@@ -80,7 +80,7 @@ listen_by_name(dl_relay *relay, const char *name)
 }
 
 static dl_status
-watch(dl_relay *relay, dl_watch *one, void (*ready)(dl_watch *, uint32_t))
+watch_descriptor(dl_relay *relay, dl_watch *one, void (*ready)(dl_watch *, uint32_t))
 {
     one->events = DL_LOOP_READABLE;
     one->ready = ready;
@@ -96,7 +96,7 @@ prepare_relay(dl_relay *relay, const dl_relay_options *options)
 {
     DL_TRY(listen_by_name(relay, options->name));
     DL_TRY(DL_RELAY_LOOP->open(&relay->loop));
-    return watch(relay, &relay->listener, dl_relay_accept);
+    return watch_descriptor(relay, &relay->listener, dl_relay_accept);
 }
 
 static dl_status
@@ -105,7 +105,7 @@ start_threads(dl_relay *relay, const dl_relay_options *options)
     DL_TRY(dl_relay_link_start(&relay->link, options->host, options->port,
                                options->secret, options->tls));
     relay->wake.fd = relay->link.wake_fd;
-    dl_status status = watch(relay, &relay->wake, dl_relay_take_connection);
+    dl_status status = watch_descriptor(relay, &relay->wake, dl_relay_take_connection);
     if (status == DL_OK) {
         status = dl_thread_start(&relay->thread, run_relay, relay);
     }

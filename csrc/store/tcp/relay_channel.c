@@ -22,7 +22,7 @@ dl_relay_touch(dl_relay_channel *one)
 }
 
 static void
-unwatch(dl_relay_channel *one)
+unwatch_client(dl_relay_channel *one)
 {
     if (one->is_watched) {
         DL_RELAY_LOOP->remove(one->relay->loop, &one->watch);
@@ -35,7 +35,7 @@ dl_relay_drop(dl_relay_channel *one)
 {
     dl_relay *relay = one->relay;
 
-    unwatch(one);
+    unwatch_client(one);
     dl_socket_close(one->watch.fd);
     dl_relay_waits_leave(&relay->waits, &one->waiter);
     if (one->is_open) {
@@ -91,7 +91,7 @@ read_client(dl_watch *watch, uint32_t events)
     }
     one->has_left |= is_broken;
     if (one->has_left) {
-        unwatch(one);
+        unwatch_client(one);
     }
 }
 
@@ -261,7 +261,7 @@ send_replies(dl_relay_channel *one)
 /* The first bytes that a client gets are the relay's own, for which there is no credit;
  * `owed` counts the server's when they arrive here. */
 static void
-grant(dl_relay_channel *one)
+grant_credit(dl_relay_channel *one)
 {
     if (one->is_open && !one->has_left && one->owed >= GRANT_SIZE
         && one->out.size - one->out_sent < GRANT_SIZE) {
@@ -288,7 +288,7 @@ dl_relay_serve(dl_relay_channel *one)
     if (!one->has_left) {
         send_replies(one);
     }
-    grant(one);
+    grant_credit(one);
     if (dl_buffer_check(&one->in) != DL_OK || dl_buffer_check(&one->out) != DL_OK) {
         give_up(one);
     }
@@ -305,7 +305,7 @@ dl_relay_serve(dl_relay_channel *one)
         | (one->out.size > 0 ? (uint32_t)DL_LOOP_WRITABLE : 0u);
     if (one->is_watched && wanted != one->watch.events
         && DL_RELAY_LOOP->change(relay->loop, &one->watch, wanted) != DL_OK) {
-        unwatch(one);
+        unwatch_client(one);
         give_up(one);
     }
 }

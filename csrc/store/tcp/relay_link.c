@@ -32,7 +32,7 @@ set_connecting(dl_relay_link *link, int fd)
 }
 
 static dl_status
-greet(dl_relay_link *link, dl_connection *connection, dl_deadline deadline)
+greet_server(dl_relay_link *link, dl_connection *connection, dl_deadline deadline)
 {
     DL_TRY(dl_connection_secure(connection, link->tls, deadline));
     DL_TRY(dl_connection_greet_relay(
@@ -56,7 +56,7 @@ connect_once(dl_relay_link *link, dl_connection **made)
                                   &fd));
     DL_TRY(dl_connection_new(fd, &connection));
     set_connecting(link, fd);
-    dl_status status = greet(link, connection, dl_deadline_after(ATTEMPT));
+    dl_status status = greet_server(link, connection, dl_deadline_after(ATTEMPT));
     set_connecting(link, -1);
     if (status != DL_OK) {
         dl_connection_free(connection, false);

@@ -62,7 +62,7 @@ read_frames(dl_relay *relay)
 }
 
 static void
-lose(dl_relay *relay)
+lose_connection(dl_relay *relay)
 {
     if (!relay->is_lost) {
         relay->is_lost = true;
@@ -78,11 +78,11 @@ read_server(dl_watch *watch, uint32_t events)
 
     if ((events & (DL_LOOP_READABLE | DL_LOOP_BROKEN)) != 0
         && read_frames(relay) != DL_OK) {
-        lose(relay);
+        lose_connection(relay);
     }
     if ((events & DL_LOOP_BROKEN) != 0 && !relay->is_lost) {
         (void)dl_fail(DL_NETWORK, "the connection was lost");
-        lose(relay);
+        lose_connection(relay);
     }
 }
 
@@ -168,6 +168,6 @@ void
 dl_relay_send_frames(dl_relay *relay)
 {
     if (relay->connection != NULL && try_to_send(relay) != DL_OK) {
-        lose(relay);
+        lose_connection(relay);
     }
 }

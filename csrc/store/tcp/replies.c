@@ -27,7 +27,7 @@ set_size(dl_replies *replies, dl_reply_slot *slot, size_t size)
 
 /* Updates the slot's share of the total. */
 static void
-count(dl_replies *replies, dl_reply_slot *slot)
+count_slot(dl_replies *replies, dl_reply_slot *slot)
 {
     size_t size = sizeof *slot + slot->name.capacity;
 
@@ -44,7 +44,7 @@ dl_replies_drop_value(dl_replies *replies, dl_reply_slot *slot)
     slot->value = NULL;
     if (slot->large.next != NULL) {
         dl_list_remove(&slot->large);
-        count(replies, slot);
+        count_slot(replies, slot);
     }
 }
 
@@ -205,7 +205,7 @@ find_slot(const dl_replies *replies, const dl_slot *named)
 }
 
 static dl_reply_slot *
-make(dl_replies *replies, dl_table *table, const dl_slot *named)
+make_slot(dl_replies *replies, dl_table *table, const dl_slot *named)
 {
     dl_reply_slot *slot = calloc(1, sizeof *slot);
 
@@ -220,7 +220,7 @@ make(dl_replies *replies, dl_table *table, const dl_slot *named)
         return NULL;
     }
     dl_map_insert(&replies->slots, &slot->node, (dl_bytes){slot->id, sizeof slot->id});
-    count(replies, slot);
+    count_slot(replies, slot);
     limit_size(replies, table, NULL);
     return slot;
 }
@@ -278,7 +278,7 @@ keep_large(dl_replies *replies, dl_table *table, dl_reply_slot *slot)
     if (slot->value != NULL && slot->value->capacity >= LARGE_VALUE) {
         slot->large_since = dl_now();
         dl_list_append(&replies->large, &slot->large);
-        count(replies, slot);
+        count_slot(replies, slot);
         limit_size(replies, table, slot);
     }
 }
@@ -301,7 +301,7 @@ dl_replies_apply(dl_replies *replies, dl_table *table, const dl_change *change,
         return DL_OK;
     }
     if (slot == NULL) {
-        slot = make(replies, table, &named);
+        slot = make_slot(replies, table, &named);
     }
     if (slot == NULL) {
         return DL_NO_MEMORY;
@@ -331,7 +331,7 @@ dl_replies_open(dl_replies *replies, dl_table *table, const dl_slot *named,
     }
     *is_remembered = slot != NULL;
     if (slot == NULL) {
-        return make(replies, table, named);
+        return make_slot(replies, table, named);
     }
     if (named->sequence != slot->sequence && named->sequence != slot->sequence + 1) {
         dl_fail(DL_PROTOCOL, "a hello with a change out of sequence");
@@ -379,7 +379,7 @@ dl_replies_lose(dl_replies *replies, dl_table *table, dl_reply_slot *slot,
     slot->is_undelivered = is_undelivered && !slot->name.has_failed;
     slot->lost_since = dl_now();
     dl_list_append(&replies->lost, &slot->lost);
-    count(replies, slot);
+    count_slot(replies, slot);
     limit_size(replies, table, slot);
 }
 

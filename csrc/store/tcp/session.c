@@ -15,7 +15,7 @@
  *               |         +-> incomplete or held back -> partial -> serve_held
  *               +-> the middle of a large value -> partial -> serve_value
  *
- * settle() ends every call, whether it succeeded or failed. */
+ * end_serving() ends every call, whether it succeeded or failed. */
 
 /* Bytes that each client may hold even when the total is above its limit, so that
  * clients with small requests are still served, and only those that cause the excess
@@ -177,7 +177,7 @@ end_handshake(dl_session *session)
 /* Checks the magic number.  Until then serve_requests() accepts no other opcode, so a
  * foreign client can make the server execute nothing and hold nothing. */
 static dl_status
-validate(dl_session *session, const dl_store_request *request)
+validate_client(dl_session *session, const dl_store_request *request)
 {
     if (session->client.phase != DL_PHASE_NEW) {
         return dl_fail(DL_PROTOCOL, "VALIDATE is not the first request");
@@ -195,9 +195,9 @@ validate(dl_session *session, const dl_store_request *request)
 }
 
 static dl_status
-answer(dl_session *session, const dl_store_request *request)
+answer_request(dl_session *session, const dl_store_request *request)
 {
-    return request->op == DL_OP_VALIDATE ? validate(session, request)
+    return request->op == DL_OP_VALIDATE ? validate_client(session, request)
                                          : dl_answer_request(session, request);
 }
 
@@ -230,7 +230,7 @@ refuse_request(dl_session *session, const dl_store_request *request, uint8_t fir
 /* Serves the message of the proof at the start of `bytes`; returns 1, 0 and -1 as
  * dl_proof_answer(), and -1 when there is no memory for the reply. */
 static int
-prove(dl_session *session, dl_bytes bytes, size_t *size)
+serve_proof(dl_session *session, dl_bytes bytes, size_t *size)
 {
     if (dl_answer_output(session) == NULL) {
         (void)dl_fail_no_memory();
@@ -299,7 +299,7 @@ serve_requests(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
             continue;
         }
         bool is_proof = session->client.phase == DL_PHASE_PROVING;
-        int taken = is_proof ? prove(session, *bytes, &cursor->position)
+        int taken = is_proof ? serve_proof(session, *bytes, &cursor->position)
                              : dl_wire_take_request(cursor, *bytes, &request);
         if (taken < 0) {
             return is_proof ? dl_last_error()->status
@@ -311,7 +311,7 @@ serve_requests(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
         session->hub->work--;
         if (!is_proof) {
             session->hub->work -= (int)request.count;
-            DL_TRY(answer(session, &request));
+            DL_TRY(answer_request(session, &request));
         }
         *bytes =
             (dl_bytes){bytes->data + cursor->position, bytes->size - cursor->position};
@@ -393,7 +393,7 @@ tell_limit(dl_session *session, dl_status status)
  * gives back an empty one, applies the limit of held bytes, and after a failure
  * releases all that the session holds but its output. */
 static dl_status
-settle(dl_session *session, dl_status status)
+end_serving(dl_session *session, dl_status status)
 {
     dl_output *output = session->output;
 
@@ -434,7 +434,7 @@ dl_session_feed(dl_session *session, dl_bytes bytes)
         || bytes.size == 0) {
         return DL_OK;
     }
-    return settle(session, take_in(session, bytes));
+    return end_serving(session, take_in(session, bytes));
 }
 
 /* Serves the requests that were held back. */
@@ -495,23 +495,23 @@ dl_session_resume(dl_session *session)
 
     session->hub->work = DL_SESSION_WORK;
     if (phase == DL_PHASE_UNSAVED) {
-        return settle(session, drop_unsaved(session));
+        return end_serving(session, drop_unsaved(session));
     }
     if (dl_client_is_late(&session->client)) {
-        return settle(session, end_late(session));
+        return end_serving(session, end_late(session));
     }
     if (phase == DL_PHASE_REPLACED) {
-        return settle(session, fail_replaced());
+        return end_serving(session, fail_replaced());
     }
     /* Another session's request ended this client's wait, and there was no memory for
      * the reply. */
     if (dl_session_is_over(session)) {
-        return settle(session, dl_fail_no_memory());
+        return end_serving(session, dl_fail_no_memory());
     }
     if (phase != DL_PHASE_STALLED || has_too_much_output(session)) {
-        return settle(session, DL_OK);
+        return end_serving(session, DL_OK);
     }
-    return settle(session, go_on(session));
+    return end_serving(session, go_on(session));
 }
 
 void

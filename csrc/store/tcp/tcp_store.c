@@ -184,7 +184,7 @@ fail_unreachable(void)
  * the next one repeats it in the same slot; it may reach another server, unless the
  * pool is to join a certain one. */
 static dl_status
-join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
+join_server(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
 {
     dl_backoff backoff = {0};
     dl_error refusal = {.status = DL_OK};
@@ -291,7 +291,7 @@ tcp_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     if (status == DL_OK) {
         const dl_server_identity joined = dl_connection_pool_joined(&self->pool);
         dl_connection_pool_set_joined(&made->pool, &joined);
-        status = join(&made->pool, NULL, deadline);
+        status = join_server(&made->pool, NULL, deadline);
     }
     if (status != DL_OK) {
         dl_store_unref(&made->base);
@@ -319,8 +319,8 @@ fail_incomplete(const dl_tcp_store *self)
 }
 
 static dl_status
-start(dl_tcp_store *self, const dl_tcp_store_options *options, dl_tls *tls,
-      dl_deadline deadline)
+start_store(dl_tcp_store *self, const dl_tcp_store_options *options, dl_tls *tls,
+            dl_deadline deadline)
 {
     /* Every client counts itself, although only the master waits for the total. */
     bool is_counted = options->wait_for_workers && options->world_size >= 0;
@@ -337,7 +337,7 @@ start(dl_tcp_store *self, const dl_tcp_store_options *options, dl_tls *tls,
     if (options->server != NULL) {
         dl_connection_pool_set_joined(&self->pool, options->server);
     }
-    DL_TRY(join(&self->pool, is_counted ? &joined : NULL, deadline));
+    DL_TRY(join_server(&self->pool, is_counted ? &joined : NULL, deadline));
     if (is_counted && self->master != NULL) {
         dl_status status =
             await_workers(&self->pool, joined, options->world_size, deadline);
@@ -373,7 +373,7 @@ dl_tcp_store_new(const dl_tcp_store_options *options, dl_deadline deadline,
         dl_socket_close(options->listen_fd);
     }
     if (status == DL_OK) {
-        status = start(made, options, tls, deadline);
+        status = start_store(made, options, tls, deadline);
     }
     dl_tls_unref(tls);
     if (status != DL_OK) {

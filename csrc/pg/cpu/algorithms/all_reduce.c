@@ -308,7 +308,7 @@ announce_place(dl_board *board, const dl_tensor *tensor, void *payload)
 }
 
 static dl_shared_place
-place_of(const dl_board *board, int rank)
+announced_place(const dl_board *board, int rank)
 {
     dl_shared_place place;
 
@@ -324,7 +324,7 @@ count_shared(const dl_board *board)
     int count = 0;
 
     for (int rank = 0; rank < board->options.size; rank++) {
-        count += place_of(board, rank).size > 0;
+        count += announced_place(board, rank).size > 0;
     }
     return count;
 }
@@ -335,7 +335,7 @@ find_arrays(dl_board *board, const dl_tensor *tensor)
     dl_shared_views *views = board->options.views;
 
     for (int rank = 0; rank < board->options.size; rank++) {
-        dl_shared_place place = place_of(board, rank);
+        dl_shared_place place = announced_place(board, rank);
         views->arrays[rank] = tensor->data;
         if (rank != board->options.rank) {
             DL_TRY(dl_shared_views_map(views, &place, dl_tensor_size(tensor),

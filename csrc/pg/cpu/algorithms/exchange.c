@@ -318,7 +318,7 @@ begin_exchange(dl_exchange *self, const dl_op_context *op)
 /* Arrives at the operation.  For eager data it waits only for ranks that have a block
  * for this one, for slots for all. */
 static dl_status
-arrive(const dl_exchange *self)
+arrive_with_blocks(const dl_exchange *self)
 {
     const dl_transfer *transfer = self->transfer;
     dl_flow flow = self->place == DL_IN_SLOT ? DL_AMONG_ALL : transfer->flow;
@@ -388,7 +388,7 @@ dl_exchange_run(dl_exchange *exchange, const dl_op_context *op,
 {
     exchange->transfer = transfer;
     begin_exchange(exchange, op);
-    DL_TRY(arrive(exchange));
+    DL_TRY(arrive_with_blocks(exchange));
     DL_TRY(plan_after_arrival(exchange));
     keep_own(exchange, 0);
     for (uint64_t round = 0; round < exchange->rounds; round++) {

@@ -41,7 +41,7 @@ dl_notices_init(dl_notices *notices, const dl_notices_options *options)
 }
 
 static void
-drop(notice *self)
+drop_notice(notice *self)
 {
     dl_list_remove(&self->node);
     free(self);
@@ -60,7 +60,7 @@ dl_notices_fini(dl_notices *notices)
         if (is_own) {
             dl_transport_close(&first->transport);
         }
-        drop(first);
+        drop_notice(first);
     }
     free(notices->has_ended);
     pthread_mutex_destroy(&notices->lock);
@@ -167,7 +167,7 @@ take_in_locked(dl_notices *self)
         node = node->next;
         if (hear_locked(self, from)) {
             dl_transport_close(&from->transport);
-            drop(from);
+            drop_notice(from);
         }
     }
 }

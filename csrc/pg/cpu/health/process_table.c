@@ -390,7 +390,7 @@ run_teller(void *argument)
 }
 
 static void
-ring(int fd)
+wake_thread(int fd)
 {
     const uint64_t one = 1;
     ssize_t size = write(fd, &one, sizeof one);
@@ -421,7 +421,7 @@ tell_ends(detector *self)
                            && dl_thread_start(&self->teller, run_teller, self) == DL_OK;
     }
     if (self->has_teller) {
-        ring(self->untold);
+        wake_thread(self->untold);
     }
 }
 
@@ -488,12 +488,12 @@ static void
 free_detector(detector *self)
 {
     if (self->has_thread) {
-        ring(self->stop);
+        wake_thread(self->stop);
         pthread_join(self->thread, NULL);
     }
     if (self->has_teller) {
         atomic_store(&self->stops_telling, true);
-        ring(self->untold);
+        wake_thread(self->untold);
         pthread_join(self->teller, NULL);
     }
     dl_socket_close(self->untold);

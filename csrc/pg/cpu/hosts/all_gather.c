@@ -55,7 +55,7 @@ pack_own(gathered *self)
 /* Returns the place of another host's single, contiguous block on a rank that is alone on
  * its host, which needs no row; else NULL. */
 static uint8_t *
-place_of(const gathered *self, int host)
+target_of(const gathered *self, int host)
 {
     const dl_hosts *hosts = self->hosts;
     const dl_tensor *block = block_of(self, host, 0);
@@ -75,7 +75,7 @@ find_parts(const gathered *self)
     size_t end = 0;
 
     for (int host = 0; host < layout->host_count; host++) {
-        uint8_t *place = place_of(self, host);
+        uint8_t *place = target_of(self, host);
         size_t size = host_size(self, host);
         hosts->blocks[host] = place == NULL ? at : place;
         at += host == layout->host || self->row == NULL ? 0 : size;
@@ -119,7 +119,7 @@ gather_between(gathered *self, size_t size)
 }
 
 static void
-unpack(const gathered *self)
+unpack_blocks(const gathered *self)
 {
     const dl_layout *layout = self->hosts->layout;
     const uint8_t *at = self->row;
@@ -129,7 +129,7 @@ unpack(const gathered *self)
         for (int i = 0; i < count; i++) {
             const dl_tensor *block = block_of(self, host, i);
             size_t size = dl_tensor_size(block);
-            if (place_of(self, host) == NULL) {
+            if (target_of(self, host) == NULL) {
                 dl_strided_scatter_part(block, at, 0, size);
             }
             at += size;
@@ -185,6 +185,6 @@ dl_hosts_all_gather(dl_hosts *hosts, const dl_op_context *op, const dl_call *cal
         .is_writable = true,
     };
     DL_TRY(dl_hosts_broadcast_within(hosts, last, &row, 0));
-    unpack(&all);
+    unpack_blocks(&all);
     return DL_OK;
 }

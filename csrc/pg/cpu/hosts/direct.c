@@ -34,7 +34,7 @@ is_sent(const direct *self, int source, int target)
 }
 
 static const dl_tensor *
-moved(const direct *self, const dl_tensor *block)
+block_to_move(const direct *self, const dl_tensor *block)
 {
     return self->least == 0 || dl_tensor_size(block) > self->least ? block : NULL;
 }
@@ -43,7 +43,7 @@ static const dl_tensor *
 outgoing_to(const direct *self, int rank)
 {
     return is_remote(self, rank) && is_sent(self, self->hosts->layout->rank, rank)
-               ? moved(self, &self->outgoing[self->target < 0 ? rank : 0])
+               ? block_to_move(self, &self->outgoing[self->target < 0 ? rank : 0])
                : NULL;
 }
 
@@ -51,7 +51,7 @@ static const dl_tensor *
 incoming_from(const direct *self, int rank)
 {
     return is_remote(self, rank) && is_sent(self, rank, self->hosts->layout->rank)
-               ? moved(self, &self->incoming[self->source < 0 ? rank : 0])
+               ? block_to_move(self, &self->incoming[self->source < 0 ? rank : 0])
                : NULL;
 }
 
@@ -120,7 +120,7 @@ unpack_direct(const direct *self)
 }
 
 static dl_status
-exchange(direct *self)
+exchange_blocks(direct *self)
 {
     dl_hosts *hosts = self->hosts;
     size_t size = 0;
@@ -146,7 +146,7 @@ dl_exchange_larger(const dl_leaders *self, size_t least)
                       .target = -1,
                       .least = least};
 
-    return exchange(&between);
+    return exchange_blocks(&between);
 }
 
 dl_status
@@ -171,7 +171,7 @@ run_direct(direct *self)
     const dl_op_context *last = dl_hosts_last(self->hosts);
 
     DL_TRY(dl_hosts_greet(self->hosts));
-    DL_TRY(exchange(self));
+    DL_TRY(exchange_blocks(self));
     return dl_hosts_arrive(self->hosts, last);
 }
 

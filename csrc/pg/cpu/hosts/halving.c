@@ -38,7 +38,7 @@ expect_halves(dl_hosts *hosts, const size_t *starts, uint8_t **incoming)
 /* Reduces the parts of all hosts into this host's, the first of a row in scratch memory;
  * its blocks begin at `hosts->starts`. */
 static dl_status
-combine(const dl_leaders *self, uint8_t **row)
+combine_halves(const dl_leaders *self, uint8_t **row)
 {
     dl_hosts *hosts = self->hosts;
     const size_t *starts = hosts->starts;
@@ -72,7 +72,7 @@ dl_fold_parts(const dl_leaders *self)
 {
     uint8_t *row;
 
-    DL_TRY(combine(self, &row));
+    DL_TRY(combine_halves(self, &row));
     dl_hosts_copy(self->target, row, self->hosts->starts[1]);
     return DL_OK;
 }
@@ -87,7 +87,7 @@ dl_fold_shares(const dl_leaders *self)
 
     dl_hosts_cut(hosts, self->size);
     cut.ends = hosts->ends;
-    DL_TRY(combine(&cut, &row));
+    DL_TRY(combine_halves(&cut, &row));
     DL_TRY(dl_hosts_collect(hosts, row, hosts->starts));
     for (int i = 0; i < hosts->layout->host_count
                     && dl_leaders_gets_result(self, hosts->layout->host);

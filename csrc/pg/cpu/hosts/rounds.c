@@ -162,7 +162,7 @@ is_for_root(const dl_leaders *base)
 
 /* The parts of a reduction whose caller has not set any. */
 static void
-cut(dl_leaders *base)
+cut_array(dl_leaders *base)
 {
     size_t *ends = base->hosts->ends;
 
@@ -183,7 +183,7 @@ dl_fold_rounds(const dl_leaders *self)
     size_t largest = 0;
 
     if (self->ends == NULL) {
-        cut(&all.base);
+        cut_array(&all.base);
     }
     for (int host = 0; host < hosts->layout->host_count; host++) {
         size_t size = dl_leaders_part(&all.base, host).size;

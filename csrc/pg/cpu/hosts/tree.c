@@ -16,7 +16,7 @@ lowest_bit(int place, int count)
 }
 
 static int
-place_of(const dl_leaders *self)
+own_position(const dl_leaders *self)
 {
     const dl_layout *layout = self->hosts->layout;
 
@@ -29,7 +29,7 @@ dl_send_tree(const dl_leaders *self)
 {
     dl_hosts *hosts = self->hosts;
     int count = hosts->layout->host_count;
-    int place = place_of(self);
+    int place = own_position(self);
     int bit = lowest_bit(place, count);
 
     DL_TRY(dl_hosts_greet(hosts));
@@ -55,7 +55,7 @@ dl_fold_tree(const dl_leaders *self)
 {
     dl_hosts *hosts = self->hosts;
     int count = hosts->layout->host_count;
-    int place = place_of(self);
+    int place = own_position(self);
     int end = lowest_bit(place, count);
     size_t items = self->size / self->fold.item_size;
     size_t slots = 0;

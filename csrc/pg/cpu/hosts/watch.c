@@ -403,7 +403,7 @@ dl_hosts_notify(void *context, const dl_error *message, uint64_t sequence,
  * stopped, or end, before it has reported it: a rank that finds the end unreported at
  * its second check reports it as well. */
 static bool
-claim(dl_hosts *hosts, int local_rank)
+claim_report(dl_hosts *hosts, int local_rank)
 {
     _Atomic uint32_t *teller = &hosts->board->members[local_rank].end_teller;
     uint32_t nobody = 0;
@@ -458,7 +458,7 @@ dl_hosts_notify_ended(void *context)
         }
         int64_t share = dl_deadline_left(deadline) / (untold > 1 ? untold : 1);
         untold--;
-        if (claim(hosts, local_rank)) {
+        if (claim_report(hosts, local_rank)) {
             tell_ended(hosts, local_rank, dl_deadline_earlier(deadline, share));
         } else {
             is_pending = true;

@@ -31,7 +31,7 @@ dl_link_channel_check_host(dl_link_channel *channel)
 
 /* Moves the bytes to the front of the buffer. */
 static void
-compact(dl_link_bytes *bytes)
+compact_bytes(dl_link_bytes *bytes)
 {
     if (bytes->start > 0) {
         memmove(bytes->data, bytes->data + bytes->start, bytes->end - bytes->start);
@@ -63,7 +63,7 @@ flush_output(dl_link_channel *self)
 
 /* A lost channel always has room: what can no longer be sent is dropped. */
 static uint8_t *
-reserve(dl_channel *channel, size_t size)
+reserve_payload(dl_channel *channel, size_t size)
 {
     dl_link_channel *self = link_channel_of(channel);
     size_t span = DL_HEAD_SIZE + size;
@@ -73,14 +73,14 @@ reserve(dl_channel *channel, size_t size)
         self->out.end = 0;
     }
     if (self->out.end + span > DL_LINK_ROOM) {
-        compact(&self->out);
+        compact_bytes(&self->out);
     }
     bool has_room = self->out.end + span <= DL_LINK_ROOM;
     return has_room ? self->out.data + self->out.end + DL_HEAD_SIZE : NULL;
 }
 
 static void
-publish(dl_channel *channel, const dl_frame *frame)
+publish_frame(dl_channel *channel, const dl_frame *frame)
 {
     dl_link_channel *self = link_channel_of(channel);
 
@@ -160,7 +160,7 @@ decode_head(dl_link_channel *self, const dl_head *head, const uint8_t *contents)
 /* Also serves a lost channel: frames that came before the end of the connection are
  * delivered. */
 static bool
-peek(dl_channel *channel, dl_received *received)
+peek_frame(dl_channel *channel, dl_received *received)
 {
     dl_link_channel *self = link_channel_of(channel);
     const uint8_t *bytes = self->in.data + self->in.start;
@@ -192,9 +192,9 @@ release_channel(dl_channel *channel)
 }
 
 static const dl_channel_ops link_ops = {
-    .reserve = reserve,
-    .publish = publish,
-    .peek = peek,
+    .reserve = reserve_payload,
+    .publish = publish_frame,
+    .peek = peek_frame,
     .release = release_channel,
 };
 
@@ -239,11 +239,11 @@ dl_link_channel_free(dl_link_channel *channel, bool is_inherited)
 /* Reads at most what the buffer has room for: a peer that sends faster than its
  * messages are matched is throttled by the kernel's buffers. */
 static dl_status
-receive(dl_link_channel *self)
+receive_bytes(dl_link_channel *self)
 {
     size_t got = 0;
 
-    compact(&self->in);
+    compact_bytes(&self->in);
     struct iovec part = {self->in.data + self->in.end, DL_LINK_ROOM - self->in.end};
     if (part.iov_len > 0) {
         DL_TRY(dl_bundle_read(&self->link, &part, 1, &got));
@@ -266,7 +266,7 @@ dl_link_channel_step(dl_link_channel *channel)
      * still counts. */
     dl_status status = flush_output(channel);
     dl_error error = *dl_last_error();
-    if (receive(channel) != DL_OK) {
+    if (receive_bytes(channel) != DL_OK) {
         lose_link(channel);
     } else if (status != DL_OK) {
         (void)dl_rethrow(&error);

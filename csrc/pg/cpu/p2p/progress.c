@@ -168,7 +168,7 @@ is_enough(const dl_p2p *engine, bool may_stream)
 
 /* Without `may_stream` it takes everything. */
 static bool
-take_all(dl_p2p *engine, int source, bool may_stream)
+take_all_frames(dl_p2p *engine, int source, bool may_stream)
 {
     dl_channel *channel = engine->peers[source].channel;
     dl_received received;
@@ -208,7 +208,7 @@ make_progress(dl_p2p *engine, bool may_stream)
     for (int rank = 0; rank < engine->size; rank++) {
         const dl_p2p_peer *peer = &engine->peers[rank];
         if (has_frames(peer)) {
-            has_moved |= take_all(engine, rank, may_stream);
+            has_moved |= take_all_frames(engine, rank, may_stream);
         }
         if (dl_p2p_is_sending(peer)) {
             has_moved |= flush_controls(engine, rank);

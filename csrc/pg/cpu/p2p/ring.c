@@ -103,7 +103,7 @@ place_for(const dl_ring *ring, size_t span)
 }
 
 static bool
-fits(const dl_ring *ring, uint64_t end)
+fits_ring(const dl_ring *ring, uint64_t end)
 {
     return ring->next + 1 - ring->taken <= ring->slot_count
            && end - ring->freed <= ring->capacity;
@@ -112,12 +112,12 @@ fits(const dl_ring *ring, uint64_t end)
 static bool
 has_room(dl_ring *ring, uint64_t end)
 {
-    if (fits(ring, end)) {
+    if (fits_ring(ring, end)) {
         return true;
     }
     look_freed(ring);
     ring->taken = atomic_load(&ring->words->taken);
-    return fits(ring, end);
+    return fits_ring(ring, end);
 }
 
 /* A wake-up cannot be lost: the producer sets wants_room and then checks again, the
@@ -247,14 +247,14 @@ ring_channel_of(dl_channel *channel)
 }
 
 static uint8_t *
-reserve(dl_channel *channel, size_t size)
+reserve_payload(dl_channel *channel, size_t size)
 {
     return dl_ring_reserve(&ring_channel_of(channel)->out, size);
 }
 
 /* No system call is made for a peer that is awake. */
 static void
-publish(dl_channel *channel, const dl_frame *frame)
+publish_frame(dl_channel *channel, const dl_frame *frame)
 {
     dl_ring_channel *self = ring_channel_of(channel);
 
@@ -265,7 +265,7 @@ publish(dl_channel *channel, const dl_frame *frame)
 }
 
 static bool
-peek(dl_channel *channel, dl_received *received)
+peek_frame(dl_channel *channel, dl_received *received)
 {
     const dl_ring *in = &ring_channel_of(channel)->in;
     const dl_frame *frame = dl_ring_peek(in);
@@ -288,9 +288,9 @@ release_ring(dl_channel *channel)
 }
 
 static const dl_channel_ops ring_ops = {
-    .reserve = reserve,
-    .publish = publish,
-    .peek = peek,
+    .reserve = reserve_payload,
+    .publish = publish_frame,
+    .peek = peek_frame,
     .release = release_ring,
 };
 

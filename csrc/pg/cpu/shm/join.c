@@ -182,7 +182,7 @@ next_note(const dl_join *join)
 /* Leaves the thread's last error, which names whom this rank waits for, before the
  * deadline; after it fails with that, or with whom the other one waited for. */
 static dl_status
-note(const dl_join *join)
+publish_absent(const dl_join *join)
 {
     dl_store *store = join->options->store;
 
@@ -198,7 +198,7 @@ note(const dl_join *join)
 
 /* Takes one message of each member that is awaited. */
 static dl_status
-take_all(leader *self, dl_status (*take)(leader *, int))
+take_from_all(leader *self, dl_status (*take)(leader *, int))
 {
     int size = self->join->endpoint->size;
 
@@ -206,7 +206,7 @@ take_all(leader *self, dl_status (*take)(leader *, int))
         dl_status status = dl_local_wait(self->members, size, next_note(self->join));
         if (status == DL_TIMEOUT) {
             (void)fail_silent(self);
-            DL_TRY(note(self->join));
+            DL_TRY(publish_absent(self->join));
             continue;
         }
         if (status != DL_OK) {
@@ -256,7 +256,7 @@ take_reports(leader *self)
     dl_parcel parcel = {0};
 
     await_all(self);
-    DL_TRY(take_all(self, take_report));
+    DL_TRY(take_from_all(self, take_report));
     dl_put_refusal(&parcel.bytes, &done);
     /* The process table detects members that have ended meanwhile. */
     for (int rank = 1; rank < size; rank++) {
@@ -366,7 +366,7 @@ join_as_leader(leader *self)
     const dl_join *join = self->join;
 
     await_all(self);
-    DL_TRY(take_all(self, take_answer));
+    DL_TRY(take_from_all(self, take_answer));
     /* All who have answered have read all records. */
     if (join->read_by_all != NULL) {
         DL_TRY(join->read_by_all(join->context));
@@ -411,7 +411,7 @@ await_leader(const dl_join *join, int fd)
                       "timed out after %" PRId64
                       "ms: waiting for %s, which does not answer",
                       join->deadline.limit / DL_MILLISECOND, leader);
-        DL_TRY(note(join));
+        DL_TRY(publish_absent(join));
     }
     return status;
 }

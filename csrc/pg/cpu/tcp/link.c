@@ -115,7 +115,7 @@ dl_link_probe(dl_link *link)
 /* Returns whether the probe that has failed shows that the other process has ended, and
  * not why. */
 static bool
-has_ended(const dl_link *link)
+peer_has_ended(const dl_link *link)
 {
     int error = link->probe.error;
 
@@ -166,7 +166,7 @@ accept_call(dl_link *link)
         now > link->wanted_since + PROBE_AFTER ? dl_link_probe(link) : DL_OK;
     if (status == DL_CLOSED) {
         link->left_at = now;
-    } else if (status == DL_PEER_LOST && has_ended(link)) {
+    } else if (status == DL_PEER_LOST && peer_has_ended(link)) {
         link->ended_at = now;
         link->end_error = link->probe.error;
     } else {

@@ -189,7 +189,7 @@ pending_peer_of(dl_list *node)
 
 /* Disconnects a peer, unless its connection has been taken, and frees it. */
 static void
-disconnect(pending_peer *self)
+disconnect_peer(pending_peer *self)
 {
     dl_list_remove(&self->node);
     dl_transport_close(&self->transport);
@@ -200,7 +200,7 @@ static void
 disconnect_all(dl_list *list)
 {
     while (!dl_list_is_empty(list)) {
-        disconnect(pending_peer_of(list->next));
+        disconnect_peer(pending_peer_of(list->next));
     }
 }
 
@@ -359,7 +359,7 @@ read_hello(dl_listener *listener, pending_peer *self)
 /* As read_hello(), and keeps the thread's last error.  Reading also continues the
  * handshake of TLS. */
 static int
-introduce(dl_listener *listener, pending_peer *self)
+try_hello(dl_listener *listener, pending_peer *self)
 {
     dl_error before = *dl_last_error();
 
@@ -414,7 +414,7 @@ send_notice(pending_peer *self, const dl_ended_group *group)
         (void)dl_transport_write(&self->transport, &part, 1, &sent, &error);
     }
     dl_socket_discard_input(self->transport.fd);
-    disconnect(self);
+    disconnect_peer(self);
 }
 
 static void
@@ -434,7 +434,7 @@ ring_bells(const dl_listener *listener, const pending_peer *caller)
 static void
 advance_stranger(dl_listener *listener, pending_peer *self)
 {
-    int is_known = introduce(listener, self);
+    int is_known = try_hello(listener, self);
     const dl_ended_group *ended =
         is_known > 0 ? find_ended(listener, group_name_of(self)) : NULL;
 
@@ -445,7 +445,7 @@ advance_stranger(dl_listener *listener, pending_peer *self)
         (void)epoll_ctl(listener->fd, EPOLL_CTL_DEL, self->transport.fd, NULL);
     }
     if (is_known < 0 || is_late) {
-        disconnect(self);
+        disconnect_peer(self);
     } else if (ended != NULL) {
         send_notice(self, ended);
     } else if (is_known > 0) {
@@ -478,7 +478,7 @@ drop_old_probes(dl_listener *listener)
     for (dl_list *node = probes->next; node != probes;) {
         dl_list *next = node->next;
         if (dl_socket_is_stale(pending_peer_of(node)->transport.fd)) {
-            disconnect(pending_peer_of(node));
+            disconnect_peer(pending_peer_of(node));
         }
         node = next;
     }
@@ -506,7 +506,7 @@ static void
 make_room(dl_listener *listener)
 {
     if (is_full_of_strangers(listener)) {
-        disconnect(pending_peer_of(listener->strangers.next));
+        disconnect_peer(pending_peer_of(listener->strangers.next));
         listener->stranger_count--;
     }
 }
@@ -636,7 +636,7 @@ take_caller(dl_listener *listener, dl_hello *contents, dl_transport *transport)
             contents->caller = number_of(self->head.id);
             contents->lane = number_of(self->head.total);
             is_there = true;
-            disconnect(self);
+            disconnect_peer(self);
             break;
         }
     }

@@ -174,7 +174,7 @@ send_end(dl_traffic *self)
 
 /* Ends what began with `is_busy`. */
 static void
-release(dl_traffic *self)
+release_routes(dl_traffic *self)
 {
     if (atomic_load(&self->is_ended)) {
         send_end(self);
@@ -206,13 +206,13 @@ void
 dl_traffic_end(dl_traffic *traffic)
 {
     traffic->sequence = traffic->op->sequence;
-    release(traffic);
+    release_routes(traffic);
 }
 
 /* Returns the number of bytes that other ranks may lack: one that was seen in a later
  * operation, or has data for this one in the same, has received them. */
 static size_t
-owed(const dl_traffic *self)
+bytes_owed(const dl_traffic *self)
 {
     size_t size = 0;
 
@@ -236,7 +236,7 @@ dl_traffic_finish(dl_traffic *traffic, dl_deadline deadline)
         return DL_OK;
     }
     while (status == DL_OK && !atomic_load(&traffic->is_ended)) {
-        size_t size = owed(traffic);
+        size_t size = bytes_owed(traffic);
         if (size != last) {
             stall = dl_deadline_earlier(deadline, FINISH_PATIENCE);
             last = size;
@@ -247,7 +247,7 @@ dl_traffic_finish(dl_traffic *traffic, dl_deadline deadline)
         (void)dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
         status = dl_interrupt_check();
     }
-    release(traffic);
+    release_routes(traffic);
     return status;
 }
 

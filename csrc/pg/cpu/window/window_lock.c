@@ -181,7 +181,7 @@ dl_latch_release(dl_latch *latch)
 
 /* Two entries conflict unless both are for the shared mode. */
 static bool
-conflict(const dl_lock_queue_entry *left, const dl_lock_queue_entry *right)
+modes_conflict(const dl_lock_queue_entry *left, const dl_lock_queue_entry *right)
 {
     return left->mode == DL_QUEUE_EXCLUSIVE || right->mode == DL_QUEUE_EXCLUSIVE;
 }
@@ -215,7 +215,7 @@ find_blocker(const dl_lock_queue *queue, const dl_window_ranks *ranks, int owner
     }
     for (int rank = 0; rank < ranks->size; rank++) {
         const dl_lock_queue_entry *other = &queue->entries[rank];
-        if (rank == asker || other->mode == 0 || !conflict(mine, other)) {
+        if (rank == asker || other->mode == 0 || !modes_conflict(mine, other)) {
             continue;
         }
         if (other->holds) {

@@ -56,8 +56,8 @@ dl_window_memory_lock(const dl_window_memory *memory, const dl_window_ranks *ran
 /* Copies between the caller's memory and a window, which overlap if the caller passes a
  * part of its own window. */
 static void
-move(const dl_window_memory *memory, const dl_window_ranks *ranks, void *target,
-     const void *source, size_t size)
+move_bytes(const dl_window_memory *memory, const dl_window_ranks *ranks, void *target,
+           const void *source, size_t size)
 {
     if (memory->owner == ranks->rank) {
         memmove(target, source, size);
@@ -132,10 +132,10 @@ update_piece(const dl_window_memory *memory, const dl_window_ranks *ranks,
         access->input == NULL ? NULL : (const uint8_t *)access->input + at;
 
     if (access->output != NULL) {
-        move(memory, ranks, (uint8_t *)access->output + at, target, size);
+        move_bytes(memory, ranks, (uint8_t *)access->output + at, target, size);
     }
     if (access->update == DL_UPDATE_REPLACE) {
-        move(memory, ranks, target, input, size);
+        move_bytes(memory, ranks, target, input, size);
     } else if (access->update != DL_UPDATE_NOTHING) {
         reduce_into(memory, access, target, input, size);
     }
@@ -166,9 +166,9 @@ compare_and_swap(const dl_window_memory *memory, const dl_window_ranks *ranks,
 
     DL_TRY(dl_latch_take(&memory->head->updates, ranks, memory->owner, deadline));
     bool is_equal = memcmp(target, access->compared, access->size) == 0;
-    move(memory, ranks, access->output, target, access->size);
+    move_bytes(memory, ranks, access->output, target, access->size);
     if (is_equal) {
-        move(memory, ranks, target, access->input, access->size);
+        move_bytes(memory, ranks, target, access->input, access->size);
     }
     dl_latch_release(&memory->head->updates);
     return DL_OK;
@@ -183,12 +183,12 @@ dl_window_memory_access(const dl_window_memory *memory, const dl_window_ranks *r
     DL_TRY(dl_window_memory_check(memory, ranks));
     switch (access->kind) {
     case DL_ACCESS_PUT:
-        move(memory, ranks, elements, access->input, access->size);
+        move_bytes(memory, ranks, elements, access->input, access->size);
         atomic_thread_fence(memory_order_release);
         return DL_OK;
     case DL_ACCESS_GET:
         atomic_thread_fence(memory_order_acquire);
-        move(memory, ranks, access->output, elements, access->size);
+        move_bytes(memory, ranks, access->output, elements, access->size);
         return DL_OK;
     case DL_ACCESS_UPDATE:
         return update_in_pieces(memory, ranks, access, deadline);
