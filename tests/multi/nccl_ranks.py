@@ -1308,8 +1308,8 @@ def availability(rank: int, world_size: int) -> dict[str, Any]:
 
 def lost_host(rank: int, world_size: int, init_method: str) -> tuple[str, float]:
     """The last rank is killed while two others wait for it on their devices; no other
-    rank of its host could tell.  They end when both have their errors, rank 0 last, which
-    has the store."""
+    rank of its host could tell.  They end when both have their errors, rank 0 last,
+    which has the store."""
     init(rank, world_size, init_method, timeout=timedelta(seconds=60))
     tensor = CudaArray(np.ones(4))
     reduce_and_wait(tensor, None)
