@@ -49,9 +49,9 @@
 
 /* Of the protocol of distlite; docs/wire.md has all of it. */
 #define CHECKED 0x80
-#define HELLO "distlite/2"
+#define HELLO "distlite/3"
 #define SLOT_ID_SIZE 16
-#define WELCOME_SIZE 18
+#define WELCOME_SIZE 64
 /* A relay begins with a byte and two addresses of IPv4, each with its size. */
 #define PREAMBLE_SIZE (1 + 2 * (1 + sizeof(struct sockaddr_in)))
 

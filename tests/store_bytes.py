@@ -25,7 +25,7 @@ def request(op: int, *fields: bytes) -> bytes:
 
 def hello(slot: bytes, sequence: int = 1) -> bytes:
     """Returns the hello of a connection; docs/wire.md describes its purpose."""
-    key = b"distlite/2" + slot + struct.pack("<Q", sequence)
+    key = b"distlite/3" + slot + struct.pack("<Q", sequence)
     return request(CHECK, keys([key]))
 
 

@@ -97,7 +97,7 @@ ask(fixture *f, int client, dl_store_request request)
 }
 
 /* Sends a hello with the slot of this id, which has 16 characters; returns the
- * reply. */
+ * reply, but for the shortcut. */
 DL_CHECK_UNUSED static dl_bytes
 greet(fixture *f, int client, const char *id, uint64_t sequence)
 {
@@ -108,7 +108,9 @@ greet(fixture *f, int client, const char *id, uint64_t sequence)
     dl_wire_put_hello(&bytes, &slot);
     put_bytes(f, client, dl_buffer_bytes(&bytes));
     dl_buffer_fini(&bytes);
-    return heard(f, client);
+    dl_bytes reply = heard(f, client);
+    CHECK(reply.size == 0 || reply.size == 1 + DL_WIRE_WELCOME_SIZE);
+    return (dl_bytes){reply.data, reply.size == 0 ? 0 : 1 + DL_IDENTITY_SIZE + 1};
 }
 
 DL_CHECK_UNUSED static void

@@ -50,7 +50,7 @@ talk_handshake_bytes(fake_peer *peer)
     dl_buffer_put(&expected, DL_LITERAL("\x00\xCE\xF7\x85\x3C\x0D"));
     dl_put_u32(&expected, (uint32_t)getpid() + 1);
     dl_buffer_put(&expected,
-                  DL_LITERAL("\x05\1\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0distlite/2"));
+                  DL_LITERAL("\x05\1\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0distlite/3"));
     /* The id of the slot is random, and its sequence begins with 1. */
     CHECK_EQUAL(size, (ssize_t)expected.size + DL_SLOT_ID_SIZE + 8);
     CHECK(memcmp(bytes, expected.data, expected.size) == 0);

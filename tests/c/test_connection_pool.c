@@ -25,7 +25,7 @@ static void
 begin(fake_server *server, dl_connection_pool *pool)
 {
     fake_start(server, 0);
-    CHECK_OK(dl_connection_pool_init(pool, "127.0.0.1", server->port, NULL));
+    CHECK_OK(dl_connection_pool_init(pool, "127.0.0.1", server->port, NULL, NULL));
 }
 
 static void
@@ -329,8 +329,8 @@ CHECK_CASE(allocations_may_fail)
         dl_connection_pool pool;
         dl_connection *connection;
         dl_check_fail_allocation_at(number);
-        dl_status status = dl_connection_pool_init(&pool, "127.0.0.1",
-                                                   dl_socket_port(listening), NULL);
+        dl_status status = dl_connection_pool_init(
+            &pool, "127.0.0.1", dl_socket_port(listening), NULL, NULL);
         if (status == DL_OK) {
             status = dl_connection_pool_open(&pool, NULL, NULL, deadline, &connection);
         }

@@ -713,7 +713,8 @@ connect_as_relay(uint16_t port)
 
     CHECK_OK(dl_socket_connect_once("127.0.0.1", port, SOON, NULL, &fd));
     CHECK_OK(dl_connection_new(fd, &connection));
-    CHECK_OK(dl_connection_greet_relay(connection, NULL, SOON));
+    connection->slot = (dl_slot){.sequence = 0};
+    CHECK_OK(dl_connection_greet(connection, NULL, NULL, SOON));
     CHECK(connection->is_distlite);
     return connection;
 }

@@ -2,7 +2,7 @@
  *
  * Stores whose clients move from TCP to the Unix socket of a server on their host: real
  * servers, and false ones that name a socket which is not what it should be. */
-#include "store/tcp/shortcut.h"
+#include "store/tcp/connection_pool.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -14,7 +14,6 @@
 #include "fakes/server.h"
 #include "net/local.h"
 #include "ranks.h"
-#include "store/tcp/connection_pool.h"
 #include "tcp_fixture.h"
 #include "store_calls.h"
 
@@ -130,64 +129,34 @@ CHECK_CASE(a_setting_that_is_neither_is_refused)
     CHECK_CONTAINS(dl_last_error()->text, "DISTLITE_STORE_UNIX");
 }
 
-/* A false server over TCP: how it answers the question, and what it counts. */
-typedef struct guide {
-    const char *name;     /* of the socket; NULL: there is none */
-    int port_difference;  /* from its own port */
-    bool hangs_up;        /* when it is asked the first time */
-    atomic_int questions; /* that it was asked */
-    atomic_int number;    /* of requests that it has answered */
-} guide;
-
-static bool
-answer_question(fake_peer *peer, guide *guide)
-{
-    dl_shortcut shortcut = {
-        .port = (uint16_t)(peer->server->port + guide->port_difference)};
-    dl_buffer out = {0};
-
-    if (atomic_fetch_add(&guide->questions, 1) == 0 && guide->hangs_up) {
-        return false;
-    }
-    if (guide->name != NULL) {
-        strncpy(shortcut.name, guide->name, sizeof shortcut.name - 1);
-    }
-    dl_wire_put_shortcut(&out, &shortcut);
-    fake_send(peer, dl_buffer_bytes(&out));
-    dl_buffer_fini(&out);
-    return true;
-}
-
+/* Counts the requests that it has answered. */
 static void
 talk_as_guide(fake_peer *peer)
 {
-    guide *guide = peer->server->context;
+    atomic_int *number = peer->server->context;
     dl_store_request request;
 
     if (!fake_greet(peer)) {
         return;
     }
     while (fake_next(peer, &request)) {
-        if (dl_wire_asks_shortcut(&request)) {
-            if (!answer_question(peer, guide)) {
-                return;
-            }
-        } else {
-            CHECK_EQUAL(request.op, DL_OP_NUM_KEYS);
-            if (request.is_checked) {
-                FAKE_SEND(peer, "\0");
-            }
-            fake_send_number(peer, atomic_fetch_add(&guide->number, 1));
+        CHECK_EQUAL(request.op, DL_OP_NUM_KEYS);
+        if (request.is_checked) {
+            FAKE_SEND(peer, "\0");
         }
+        fake_send_number(peer, atomic_fetch_add(number, 1));
     }
 }
 
-/* Calls a false server often; every call must succeed, in order, over TCP. */
+/* Calls a false server often, which tells of a shortcut; every call must succeed, in
+ * order, over one TCP connection. */
 static void
-follow(fake_server *server, guide *guide, int calls)
+follow(fake_server *server, int calls)
 {
+    atomic_int answered = 0;
+
     server->talk = talk_as_guide;
-    server->context = guide;
+    server->context = &answered;
     fake_start(server, 0);
     dl_store *client = make_client(server->port);
     for (int i = 0; i < calls; i++) {
@@ -195,46 +164,31 @@ follow(fake_server *server, guide *guide, int calls)
         CHECK_OK(dl_store_num_keys(client, &number, SOON));
         CHECK_EQUAL(number, i);
     }
-    CHECK_EQUAL(atomic_load(&guide->number), calls);
+    CHECK_EQUAL(atomic_load(&answered), calls);
+    CHECK_EQUAL(atomic_load(&server->accepted), 1);
     dl_store_unref(client);
     fake_stop(server);
 }
 
-CHECK_CASE(a_name_without_a_listener_is_resolved_once)
+CHECK_CASE(a_name_without_a_listener_is_no_shortcut)
 {
-    fake_server server = {.is_distlite = true};
-    guide guide = {.name = own_name()};
+    fake_server server = {.is_distlite = true, .shortcut = own_name()};
 
-    follow(&server, &guide, 4 * DL_SHORTCUT_WORTH);
-    CHECK_EQUAL(atomic_load(&guide.questions), 1);
-    CHECK_EQUAL(atomic_load(&server.accepted), 1);
+    follow(&server, 4 * DL_SHORTCUT_WORTH);
 }
 
-CHECK_CASE(a_server_that_has_none_is_asked_once)
+CHECK_CASE(a_server_may_have_none)
 {
     fake_server server = {.is_distlite = true};
-    guide guide = {0};
 
-    follow(&server, &guide, 4 * DL_SHORTCUT_WORTH);
-    CHECK_EQUAL(atomic_load(&guide.questions), 1);
+    follow(&server, 4 * DL_SHORTCUT_WORTH);
 }
 
-CHECK_CASE(torchs_server_is_not_asked)
+CHECK_CASE(torchs_server_has_none)
 {
-    fake_server server = {0};
-    guide guide = {.name = own_name()};
+    fake_server server = {.shortcut = own_name()};
 
-    follow(&server, &guide, 4 * DL_SHORTCUT_WORTH);
-    CHECK_EQUAL(atomic_load(&guide.questions), 0);
-}
-
-CHECK_CASE(a_connection_that_is_lost_by_the_question_is_replaced)
-{
-    fake_server server = {.is_distlite = true};
-    guide guide = {.name = own_name(), .hangs_up = true};
-
-    follow(&server, &guide, 4 * DL_SHORTCUT_WORTH);
-    CHECK_EQUAL(atomic_load(&server.accepted), 2);
+    follow(&server, 4 * DL_SHORTCUT_WORTH);
 }
 
 /* A listening Unix socket of the test, at any abstract name. */
@@ -262,11 +216,11 @@ has_caller(int listener)
 
 CHECK_CASE(behind_a_relay_a_client_stays)
 {
-    fake_server server = {.is_distlite = true};
-    guide guide = {.name = own_name(), .port_difference = 1};
+    fake_server server = {
+        .is_distlite = true, .shortcut = own_name(), .port_difference = 1};
     int listener = listen_at(own_name(), 8);
 
-    follow(&server, &guide, 2 * DL_SHORTCUT_WORTH);
+    follow(&server, 2 * DL_SHORTCUT_WORTH);
     CHECK(!has_caller(listener));
     close(listener);
 }
@@ -279,10 +233,9 @@ CHECK_CASE(a_server_leads_to_no_other_service)
                            "distlite-0123456789abcdef0123456789abcdeg"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        fake_server server = {.is_distlite = true};
-        guide guide = {.name = names[i]};
+        fake_server server = {.is_distlite = true, .shortcut = names[i]};
         int listener = listen_at(names[i], 8);
-        follow(&server, &guide, 2 * DL_SHORTCUT_WORTH);
+        follow(&server, 2 * DL_SHORTCUT_WORTH);
         CHECK(!has_caller(listener));
         close(listener);
     }
@@ -290,14 +243,12 @@ CHECK_CASE(a_server_leads_to_no_other_service)
 
 CHECK_CASE(a_socket_that_does_not_answer_costs_a_second_once)
 {
-    fake_server server = {.is_distlite = true};
-    guide guide = {.name = own_name()};
+    fake_server server = {.is_distlite = true, .shortcut = own_name()};
     int listener = listen_at(own_name(), 8);
     int64_t begun = dl_now();
 
-    follow(&server, &guide, 4 * DL_SHORTCUT_WORTH);
+    follow(&server, 4 * DL_SHORTCUT_WORTH);
     CHECK(dl_now() - begun < 2 * DL_SECOND + CHECK_SLACK);
-    CHECK_EQUAL(atomic_load(&guide.questions), 1);
     CHECK(has_caller(listener));
     close(listener);
 }
@@ -333,14 +284,12 @@ lie(void *argument)
 static void
 meet_liar(dl_bytes says)
 {
-    fake_server server = {.is_distlite = true};
-    guide guide = {.name = own_name()};
+    fake_server server = {.is_distlite = true, .shortcut = own_name()};
     liar liar = {.listener = listen_at(own_name(), 8), .says = says};
 
     CHECK(pthread_create(&liar.thread, NULL, lie, &liar) == 0);
-    follow(&server, &guide, 4 * DL_SHORTCUT_WORTH);
+    follow(&server, 4 * DL_SHORTCUT_WORTH);
     pthread_join(liar.thread, NULL);
-    CHECK_EQUAL(atomic_load(&guide.questions), 1);
     close(liar.listener);
 }
 
@@ -374,12 +323,11 @@ pretend(void *argument)
 
 CHECK_CASE(another_server_at_the_socket_is_asked_for_nothing)
 {
-    fake_server server = {.is_distlite = true};
-    guide guide = {.name = own_name()};
+    fake_server server = {.is_distlite = true, .shortcut = own_name()};
     liar liar = {.listener = listen_at(own_name(), 8)};
 
     CHECK(pthread_create(&liar.thread, NULL, pretend, &liar) == 0);
-    follow(&server, &guide, 4 * DL_SHORTCUT_WORTH);
+    follow(&server, 4 * DL_SHORTCUT_WORTH);
     pthread_join(liar.thread, NULL);
     close(liar.listener);
 }
@@ -401,8 +349,7 @@ usurp(int ready)
 
 CHECK_CASE(another_users_socket_is_sent_nothing)
 {
-    fake_server server = {.is_distlite = true};
-    guide guide = {.name = own_name()};
+    fake_server server = {.is_distlite = true, .shortcut = own_name()};
     int ready[2], status;
     char byte;
 
@@ -418,25 +365,22 @@ CHECK_CASE(another_users_socket_is_sent_nothing)
     }
     close(ready[1]);
     CHECK(read(ready[0], &byte, 1) == 1);
-    follow(&server, &guide, 4 * DL_SHORTCUT_WORTH);
+    follow(&server, 4 * DL_SHORTCUT_WORTH);
     CHECK(waitpid(usurper, &status, 0) == usurper);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    CHECK_EQUAL(atomic_load(&guide.questions), 1);
     close(ready[0]);
 }
 
 CHECK_CASE(a_full_queue_is_tried_again)
 {
-    fake_server server = {.is_distlite = true};
-    guide guide = {.name = own_name()};
+    fake_server server = {.is_distlite = true, .shortcut = own_name()};
     int listener = listen_at(own_name(), 0), fd = -1, waiting[8], count = 0;
 
     while (count < 8 && dl_local_service_connect(own_name(), &fd) == DL_OK) {
         waiting[count++] = fd;
     }
     CHECK(count < 8);
-    follow(&server, &guide, 4 * DL_SHORTCUT_WORTH);
-    CHECK_EQUAL(atomic_load(&guide.questions), 1);
+    follow(&server, 4 * DL_SHORTCUT_WORTH);
     while (count > 0) {
         dl_socket_close(waiting[--count]);
     }
@@ -469,18 +413,16 @@ refuse_others(bool use_libuv)
     dl_store *master = make_master(0, use_libuv);
     dl_connection_pool pool;
     dl_connection *connection;
-    dl_shortcut shortcut;
     int status;
 
     if (geteuid() == 0) {
         CHECK_OK(dl_connection_pool_init(&pool, "127.0.0.1", dl_tcp_store_port(master),
-                                         NULL));
+                                         NULL, NULL));
         CHECK_OK(dl_connection_pool_open(&pool, NULL, NULL, SOON, &connection));
-        CHECK_OK(dl_shortcut_find(connection, pool.port, SOON, &shortcut));
         for (int i = 0; i < 3; i++) {
             pid_t stranger = fork();
             if (stranger == 0) {
-                _exit(knock(shortcut.name));
+                _exit(knock(connection->server.shortcut.name));
             }
             CHECK(waitpid(stranger, &status, 0) == stranger);
             CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A store's server as it pleases, before a client.  The first byte says whether the
- * client takes it for one of ours, for torch's, asks it, or wants to know its shortcut; the
- * second what the client asks, and the rest is all that the server ever says, whatever it was asked.  The
- * client takes what was said or fails, and never waits for more. */
+ * client takes it for one of ours, for torch's, or asks it; the second what the client asks,
+ * and the rest is all that the server ever says, whatever it was asked.  The client takes
+ * what was said or fails, and never waits for more. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,7 +11,6 @@
 
 #include "net/socket.h"
 #include "store/tcp/exchange.h"
-#include "store/tcp/shortcut.h"
 
 #define KEYS 3
 #define INTRODUCTION 2
@@ -74,13 +73,14 @@ connect_to(dl_bytes bytes, int *server)
 }
 
 static dl_status
-ask_for_shortcut(dl_connection *connection)
+greet(dl_connection *connection)
 {
-    dl_shortcut shortcut;
-    dl_status status = dl_shortcut_ask(connection, dl_deadline_after(0), &shortcut);
+    const dl_shortcut *shortcut = &connection->server.shortcut;
+    dl_status status =
+        dl_connection_greet(connection, NULL, NULL, dl_deadline_after(0));
 
-    require(memchr(shortcut.name, 0, sizeof shortcut.name) != NULL);
-    require((shortcut.port == 0) == (shortcut.name[0] == '\0'));
+    require(memchr(shortcut->name, 0, sizeof shortcut->name) != NULL);
+    require(shortcut->port == 0 || shortcut->name[0] != '\0');
     return status;
 }
 
@@ -103,16 +103,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .deadline = dl_deadline_after(0),
     };
     dl_status status = DL_OK;
-    switch (data[0] % 4) {
-    case 2:
-        status = dl_connection_greet(connection, NULL, NULL, dl_deadline_after(0));
-        break;
-    case 3:
-        connection->is_distlite = true;
-        status = ask_for_shortcut(connection);
-        break;
-    default:
-        connection->is_distlite = data[0] % 4 == 0;
+    connection->is_distlite = data[0] % 3 == 0;
+    if (data[0] % 3 == 2) {
+        status = greet(connection);
     }
     if (status == DL_OK) {
         status = dl_exchange(connection, &call);

@@ -64,7 +64,6 @@ store.close()
 
 LEAVE = b"\xc2"
 NAMES = [
-    b"distlite/shortcut",
     b"/a",
     b"/b",
     b"/counter",

@@ -72,7 +72,7 @@ for line in sys.stdin:
 """
 
 
-WELCOME = 1 + 16 + 1  # a server's reply to a hello
+WELCOME = 1 + 16 + 1 + 4 + 42  # a server's reply to a hello
 
 
 class Server:
@@ -563,16 +563,16 @@ def slots_that_are_others(server: Server, stack: contextlib.ExitStack) -> None:
     victim = joined(server, stack)
     mine = os.urandom(16)
     victim.sendall(hello(mine))
-    assert receive(victim, WELCOME)[-1:] == b"\0"
+    assert receive(victim, WELCOME)[17] == 0
     add = request(CHECKED | ADD, blob(b"n"), struct.pack("<q", 1))
     victim.sendall(add)
     assert receive(victim, 9) == b"\0" + struct.pack("<q", 1)
     client = joined(server, stack)
     for number in range(10_000):
         client.sendall(hello(struct.pack("<QQ", number, 2), 1 + number))
-        assert receive(client, WELCOME)[-1:] == b"\0"
+        assert receive(client, WELCOME)[17] == 0
     client.sendall(hello(b"o" * 16))
-    assert receive(client, WELCOME)[-1:] == b"\0"
+    assert receive(client, WELCOME)[17] == 0
     for number in (3, 5, (1 << 64) - 1):
         other = joined(server, stack)
         other.sendall(hello(b"o" * 16, number))

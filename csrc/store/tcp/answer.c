@@ -6,7 +6,6 @@
 
 #include "store/execute.h"
 #include "store/store.h"
-#include "store/tcp/relay_frame.h"
 #include "store/tcp/wire.h"
 
 /* With a journal, replies in this output wait for dl_hub_commit(). */
@@ -108,20 +107,30 @@ replace_session(dl_session *old)
     dl_hub_mark(old->hub, &old->client);
 }
 
-/* Answers a hello: from here on the client's changes are those of the slot. */
+/* Answers a hello: from here on the client's changes are those of the slot, or the
+ * connection carries channels. */
 static dl_status
 answer_hello(dl_session *session, const dl_slot *named)
 {
     dl_hub *hub = session->hub;
-    bool is_remembered;
+    dl_wire_welcome welcome = {.shortcut = hub->shortcut};
 
     dl_answer_lose_slot(session);
+    memcpy(welcome.identity, hub->identity, sizeof welcome.identity);
+    if (named->sequence == 0) {
+        if (session->carrier != NULL) {
+            return dl_fail(DL_PROTOCOL, "a relay behind a relay");
+        }
+        session->is_carrier = true;
+        dl_wire_put_welcome(&session->output->bytes, &welcome);
+        return DL_OK;
+    }
     dl_reply_slot *slot =
-        dl_replies_open(&hub->replies, &hub->table, named, &is_remembered);
+        dl_replies_open(&hub->replies, &hub->table, named, &welcome.is_remembered);
     if (slot == NULL) {
         return dl_last_error()->status;
     }
-    if (!is_remembered && named->sequence > 1) {
+    if (!welcome.is_remembered && named->sequence > 1) {
         hub->refused[DL_LIMIT_REPLIES]++; /* the client comes too late */
     }
     if (slot->session != NULL) {
@@ -130,7 +139,7 @@ answer_hello(dl_session *session, const dl_slot *named)
     slot->session = session;
     session->slot = slot;
     slot->next = named->sequence;
-    dl_wire_put_welcome(&session->output->bytes, hub->identity, is_remembered);
+    dl_wire_put_welcome(&session->output->bytes, &welcome);
     return DL_OK;
 }
 
@@ -431,15 +440,6 @@ execute_or_wait(dl_session *session, const dl_store_request *request)
     }
     if (request->op == DL_OP_CHECK && dl_wire_take_hello(request, &hello)) {
         return answer_hello(session, &hello);
-    }
-    if (dl_relay_is_question(request) && session->carrier == NULL) {
-        dl_relay_put_answer(&session->output->bytes, session->hub->identity);
-        session->is_carrier = true;
-        return DL_OK;
-    }
-    if (dl_wire_asks_shortcut(request)) {
-        dl_wire_put_shortcut(&session->output->bytes, &session->hub->shortcut);
-        return DL_OK;
     }
     switch (request->op) {
     case DL_OP_WAIT:

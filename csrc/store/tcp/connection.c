@@ -10,7 +10,6 @@
 #include "net/address.h"
 #include "net/socket.h"
 #include "store/tcp/relay_client.h"
-#include "store/tcp/relay_frame.h"
 
 /* Copying a value smaller than this costs less than one more entry of the iovec. */
 #define LARGE_VALUE 4096
@@ -24,6 +23,13 @@
 #define VALUE_MAX (UINT64_C(1) << 40)
 
 dl_status
+dl_slot_draw(dl_slot *slot)
+{
+    slot->sequence = 1;
+    return dl_random(slot->id, sizeof slot->id);
+}
+
+dl_status
 dl_connection_new(int fd, dl_connection **connection)
 {
     /* Not zeroed as a whole: `in` is large and its contents do not matter. */
@@ -35,6 +41,11 @@ dl_connection_new(int fd, dl_connection **connection)
         return dl_fail_no_memory();
     }
     memset(made, 0, offsetof(dl_connection, in));
+    if (dl_slot_draw(&made->slot) != DL_OK) {
+        dl_socket_close(fd);
+        free(made);
+        return dl_last_error()->status;
+    }
     made->fd = fd;
     made->is_clean = true;
     if (dl_socket_peer_address(fd, &peer) == DL_OK) {
@@ -427,6 +438,17 @@ describe_tls_failure(const dl_connection *connection, dl_tls_mode mode,
 }
 
 dl_status
+dl_connection_tls(const char *name, const dl_secret *secret, dl_tls **tls)
+{
+    dl_tls_mode mode;
+
+    *tls = NULL;
+    DL_TRY(name != NULL ? dl_tls_mode_from(name, "tls", &mode)
+                        : dl_tls_mode_find(&mode));
+    return dl_tls_new(mode, "store", secret, tls);
+}
+
+dl_status
 dl_connection_secure(dl_connection *connection, dl_tls *tls, dl_deadline deadline)
 {
     if (tls == NULL) {
@@ -533,17 +555,9 @@ take_welcome(dl_connection *connection, dl_deadline deadline)
     connection->is_distlite = answer == DL_WIRE_READY;
     if (connection->is_distlite) {
         DL_TRY(take_next(connection, DL_WIRE_WELCOME_SIZE, deadline, &bytes));
-        memcpy(connection->identity, bytes, DL_IDENTITY_SIZE);
-        connection->is_remembered = bytes[DL_IDENTITY_SIZE] != 0;
+        dl_wire_take_welcome(bytes, &connection->server);
     }
     return DL_OK;
-}
-
-dl_status
-dl_slot_draw(dl_slot *slot)
-{
-    slot->sequence = 1;
-    return dl_random(slot->id, sizeof slot->id);
 }
 
 /* Without a secret all requests are sent before any reply is read, so that the
@@ -558,9 +572,6 @@ dl_connection_greet(dl_connection *connection, const dl_secret *secret,
     dl_buffer *out = &connection->out;
     dl_proof proof = {.terms = &dl_wire_proof};
 
-    if (connection->slot.sequence == 0) {
-        DL_TRY(dl_slot_draw(&connection->slot));
-    }
     /* As torch's client does: in a capture of the traffic the first nonce identifies
      * the process. */
     connection->nonce = (uint32_t)getpid();
@@ -582,34 +593,6 @@ dl_connection_greet(dl_connection *connection, const dl_secret *secret,
     DL_TRY(take_welcome(connection, deadline));
     connection->is_clean = first == NULL;
     return DL_OK;
-}
-
-dl_status
-dl_connection_greet_relay(dl_connection *connection, const dl_secret *secret,
-                          dl_deadline deadline)
-{
-    const dl_store_request validate = {.op = DL_OP_VALIDATE, .number = DL_WIRE_MAGIC};
-    dl_proof proof = {.terms = &dl_wire_proof};
-    const uint8_t *bytes;
-    uint8_t answer;
-
-    connection->nonce = (uint32_t)getpid();
-    dl_wire_put_request(&connection->out, &validate, DL_LITERAL(""));
-    if (secret != NULL) {
-        DL_TRY(begin_proof(connection, secret, &proof, deadline));
-    }
-    put_ping(connection);
-    dl_relay_put_question(&connection->out);
-    DL_TRY(dl_connection_send(connection, deadline));
-    if (secret != NULL) {
-        DL_TRY(end_proof(connection, secret, &proof, deadline));
-    }
-    DL_TRY(take_first_pong(connection, deadline));
-    DL_TRY(dl_connection_take_u8(connection, deadline, &answer));
-    connection->is_distlite = answer == DL_WIRE_READY;
-    return connection->is_distlite
-               ? take_next(connection, DL_IDENTITY_SIZE, deadline, &bytes)
-               : DL_OK;
 }
 
 static dl_status

@@ -37,13 +37,12 @@ typedef struct dl_connection {
     bool is_clean;        /* no reply, or part of one, is outstanding */
     bool is_changing;     /* a change was put, and its reply is outstanding */
     bool may_be_done;     /* a byte of that change may have reached the server */
-    bool is_remembered;   /* the server knew the slot */
     bool is_relay_silent; /* it is lost because the relay does not answer */
     bool is_relayed;      /* over the Unix socket of a relay; fixed after init */
     bool is_local;        /* over that, or the server's shortcut; fixed after init */
     uint32_t uses;        /* calls that it has served */
-    dl_slot slot;         /* drawn in the handshake, unless it was set before */
-    uint8_t identity[DL_IDENTITY_SIZE]; /* the server's, if it is ours */
+    dl_slot slot;         /* drawn for a new connection, unless another one is set */
+    dl_wire_welcome server; /* what it has told, if it is ours */
     int64_t idle_since;
     uint32_t nonce;                 /* of the latest PING */
     uint32_t first;                 /* offset of the first unread byte of `in` */
@@ -64,6 +63,10 @@ void dl_connection_free(dl_connection *connection, bool is_inherited);
 /* Draws the id of a new slot. */
 dl_status dl_slot_draw(dl_slot *slot);
 
+/* Prepares TLS for a store's connections.  `name` is that of a mode; NULL: that in
+ * DISTLITE_TLS.  Fails as dl_tls_mode_from() and dl_tls_new(). */
+dl_status dl_connection_tls(const char *name, const dl_secret *secret, dl_tls **tls);
+
 /* Begins TLS, before anything else is sent; NULL does nothing.  DL_DENIED: the peer has
  * not authenticated itself, or refuses this process.  DL_PROTOCOL: it does not speak
  * TLS, or has ended. */
@@ -78,11 +81,6 @@ dl_status dl_connection_secure(dl_connection *connection, dl_tls *tls,
  * or another.  DL_PROTOCOL: it is not ours. */
 dl_status dl_connection_greet(dl_connection *connection, const dl_secret *secret,
                               const dl_store_request *first, dl_deadline deadline);
-
-/* Performs a relay's handshake (relay_frame.h) in place of a client's; is_distlite tells
- * whether the server serves relays. */
-dl_status dl_connection_greet_relay(dl_connection *connection, const dl_secret *secret,
-                                    dl_deadline deadline);
 
 /* Reads what a relay tells a client first: both addresses of its connection to the
  * server, once there is one. */

@@ -8,10 +8,8 @@
 
 #include "base/log.h"
 #include "net/connect.h"
-#include "net/local.h"
 #include "net/socket.h"
 #include "store/tcp/relay_client.h"
-#include "store/tcp/shortcut.h"
 
 static dl_connection *
 connection_of(dl_list *node)
@@ -21,15 +19,16 @@ connection_of(dl_list *node)
 
 dl_status
 dl_connection_pool_init(dl_connection_pool *pool, const char *host, uint16_t port,
-                        dl_secret *secret)
+                        dl_secret *secret, dl_tls *tls)
 {
-    *pool = (dl_connection_pool){
-        .port = port, .host = strdup(host), .secret = dl_secret_ref(secret)};
+    *pool = (dl_connection_pool){.port = port,
+                                 .host = strdup(host),
+                                 .secret = dl_secret_ref(secret),
+                                 .tls = dl_tls_ref(tls)};
     pthread_mutex_init(&pool->lock, NULL);
     dl_list_init(&pool->idle);
     dl_list_init(&pool->busy);
-    return pool->host == NULL ? dl_fail_no_memory()
-                              : dl_relay_find(host, port, pool->relay);
+    return pool->host == NULL ? dl_fail_no_memory() : DL_OK;
 }
 
 static void
@@ -43,12 +42,6 @@ free_all(dl_list *head, bool is_inherited)
         }
         dl_connection_free(connection, is_inherited);
     }
-}
-
-void
-dl_connection_pool_set_tls(dl_connection_pool *pool, dl_tls *tls)
-{
-    pool->tls = dl_tls_ref(tls);
 }
 
 void
@@ -153,6 +146,40 @@ dl_connection_pool_set_joined(dl_connection_pool *pool,
     pthread_mutex_unlock(&pool->lock);
 }
 
+static void
+clear_port(dl_address *address)
+{
+    if (address->socket.any.sa_family == AF_INET) {
+        address->socket.ip4.sin_port = 0;
+    } else {
+        address->socket.ip6.sin6_port = 0;
+    }
+}
+
+/* Notes the shortcut that the server has told over TCP, if this client is on its host: the
+ * kernel gives both ends of a connection within a host the same address, unless one of them
+ * has chosen another.  A server that is started again has another name.  Called with the
+ * lock held. */
+static void
+note_shortcut(dl_connection_pool *pool, const dl_connection *connection)
+{
+    const dl_shortcut *told = &connection->server.shortcut;
+    dl_address local, peer;
+
+    if (!pool->takes_shortcut || connection->is_local || told->port != pool->port
+        || strcmp(told->name, pool->shortcut) == 0
+        || dl_socket_local_address(connection->fd, &local) != DL_OK
+        || dl_socket_peer_address(connection->fd, &peer) != DL_OK) {
+        return;
+    }
+    pool->local = local;
+    pool->peer = peer;
+    clear_port(&local);
+    clear_port(&peer);
+    memcpy(pool->shortcut, told->name, sizeof pool->shortcut);
+    pool->is_shortcut_usable = dl_address_equal(&local, &peer);
+}
+
 /* Joins the server that the first connection has reached, and compares those that later
  * ones reach with it. */
 static dl_status
@@ -161,7 +188,7 @@ check_identity(dl_connection_pool *pool, const dl_connection *connection)
     dl_server_identity met = {.is_known = true, .is_distlite = connection->is_distlite};
 
     if (met.is_distlite) {
-        memcpy(met.bytes, connection->identity, sizeof met.bytes);
+        memcpy(met.bytes, connection->server.identity, sizeof met.bytes);
     }
     pthread_mutex_lock(&pool->lock);
     if (!pool->joined.is_known) {
@@ -169,6 +196,9 @@ check_identity(dl_connection_pool *pool, const dl_connection *connection)
     }
     bool is_same = pool->joined.is_distlite == met.is_distlite
                    && memcmp(pool->joined.bytes, met.bytes, sizeof met.bytes) == 0;
+    if (is_same) {
+        note_shortcut(pool, connection);
+    }
     pthread_mutex_unlock(&pool->lock);
     return is_same ? DL_OK
                    : dl_fail(DL_MISMATCH,
@@ -243,49 +273,67 @@ open_tcp(dl_connection_pool *pool, const dl_slot *slot, const dl_store_request *
  * about as long as one over TCP. */
 #define SHORTCUT_PATIENCE DL_SECOND
 
-/* Takes the descriptor.  Texts about the connection name the address that the program
- * knows. */
+static bool
+has_shortcut(dl_connection_pool *pool, char name[DL_LOCAL_NAME_SIZE])
+{
+    pthread_mutex_lock(&pool->lock);
+    bool has = pool->is_shortcut_usable;
+    memcpy(name, pool->shortcut, sizeof pool->shortcut);
+    pthread_mutex_unlock(&pool->lock);
+    return has;
+}
+
+/* Returns whether the failure ends the call, rather than the attempt to use shortcut or
+ * relay. */
+static bool
+ends_call(dl_status status)
+{
+    return status == DL_INTERRUPTED || status == DL_CANCELLED;
+}
+
+/* Texts about the connection name the address that the program knows. */
 static dl_status
-open_local(dl_connection_pool *pool, int fd, const dl_slot *slot, dl_deadline deadline,
-           dl_connection **connection)
+try_shortcut(dl_connection_pool *pool, const char *name, const dl_slot *slot,
+             dl_deadline deadline, dl_connection **connection)
 {
     dl_connection *opened;
+    int fd;
 
+    DL_TRY(dl_local_service_connect(name, &fd));
     DL_TRY(dl_connection_new(fd, &opened));
     opened->is_local = true;
     pthread_mutex_lock(&pool->lock);
     dl_address_text(&pool->peer, opened->peer);
     pthread_mutex_unlock(&pool->lock);
-    DL_TRY(handshake(pool, opened, slot, NULL,
-                     dl_deadline_earlier(deadline, SHORTCUT_PATIENCE)));
+    dl_status status = handshake(pool, opened, slot, NULL,
+                                 dl_deadline_earlier(deadline, SHORTCUT_PATIENCE));
+    if (status != DL_OK) {
+        /* DL_TIMEOUT means that too many clients wait to be accepted. */
+        return status == DL_TIMEOUT ? dl_fail(DL_NETWORK, "%s", dl_last_error()->text)
+                                    : status;
+    }
     *connection = opened;
     return DL_OK;
 }
 
-static dl_shortcut_state
-get_shortcut(dl_connection_pool *pool, dl_shortcut *shortcut)
+/* A shortcut that does not work is not tried again, unless clients are only too many. */
+static dl_status
+open_shortcut(dl_connection_pool *pool, const char *name, const dl_slot *slot,
+              dl_deadline deadline, dl_connection **connection)
 {
-    pthread_mutex_lock(&pool->lock);
-    dl_shortcut_state state = pool->shortcut_state;
-    *shortcut = pool->shortcut;
-    pthread_mutex_unlock(&pool->lock);
-    return state;
-}
+    dl_status status = try_shortcut(pool, name, slot, deadline, connection);
 
-static void
-set_state(dl_connection_pool *pool, dl_shortcut_state state)
-{
-    pthread_mutex_lock(&pool->lock);
-    pool->shortcut_state = state;
-    pthread_mutex_unlock(&pool->lock);
-}
-
-/* Returns whether the failure ends the call, rather than the attempt to use the
- * shortcut. */
-static bool
-ends_call(dl_status status)
-{
-    return status == DL_INTERRUPTED || status == DL_CANCELLED;
+    if (status == DL_OK) {
+        dl_log(DL_LOG_INFO, "The client socket to (%s, %u) has moved to @%s.",
+               pool->host, pool->port, name);
+    } else if (!ends_call(status)) {
+        dl_log(DL_LOG_INFO, "The client socket to (%s, %u) stays with TCP: %s",
+               pool->host, pool->port, dl_last_error()->text);
+        pthread_mutex_lock(&pool->lock);
+        pool->is_shortcut_usable = status == DL_TIMEOUT;
+        pthread_mutex_unlock(&pool->lock);
+    }
+    return status;
 }
 
 /* How long connections lead to the server directly after the relay did not answer. */
@@ -354,8 +402,7 @@ dl_connection_pool_open(dl_connection_pool *pool, const dl_slot *slot,
                         const dl_store_request *first, dl_deadline deadline,
                         dl_connection **connection)
 {
-    dl_shortcut shortcut;
-    int fd;
+    char name[DL_LOCAL_NAME_SIZE];
 
     if (has_relay(pool)) {
         dl_status status = open_relayed(pool, slot, first, deadline, connection);
@@ -365,71 +412,23 @@ dl_connection_pool_open(dl_connection_pool *pool, const dl_slot *slot,
         dl_log(DL_LOG_INFO, "The client socket to (%s, %u) uses no relay: %s",
                pool->host, pool->port, dl_last_error()->text);
     }
-    if (first == NULL && get_shortcut(pool, &shortcut) == DL_SHORTCUT_KNOWN) {
-        dl_status status = dl_local_service_connect(shortcut.name, &fd);
-        if (status == DL_OK) {
-            status = open_local(pool, fd, slot, deadline, connection);
-        }
+    if (first == NULL && has_shortcut(pool, name)) {
+        dl_status status = open_shortcut(pool, name, slot, deadline, connection);
         if (status == DL_OK || ends_call(status)) {
             return status;
         }
-        set_state(pool, DL_SHORTCUT_UNKNOWN);
     }
     return open_tcp(pool, slot, first, deadline, connection);
-}
-
-void
-dl_connection_pool_forbid_shortcut(dl_connection_pool *pool)
-{
-    set_state(pool, DL_SHORTCUT_NONE);
 }
 
 bool
 dl_connection_pool_is_due(dl_connection_pool *pool, const dl_connection *connection)
 {
     uint32_t worth = pool->tls == NULL ? DL_SHORTCUT_WORTH : DL_SHORTCUT_WORTH_TLS;
-    dl_shortcut shortcut;
+    char name[DL_LOCAL_NAME_SIZE];
 
-    return connection->uses == worth && !connection->is_local && connection->is_distlite
-           && get_shortcut(pool, &shortcut) != DL_SHORTCUT_NONE;
-}
-
-static dl_status
-find_shortcut(dl_connection_pool *pool, dl_connection *connection, dl_deadline deadline,
-              dl_shortcut *shortcut)
-{
-    if (get_shortcut(pool, shortcut) == DL_SHORTCUT_KNOWN) {
-        return DL_OK;
-    }
-    DL_TRY(dl_shortcut_find(connection, pool->port, deadline, shortcut));
-    pthread_mutex_lock(&pool->lock);
-    pool->shortcut_state = DL_SHORTCUT_KNOWN;
-    pool->shortcut = *shortcut;
-    (void)dl_socket_local_address(connection->fd, &pool->local);
-    (void)dl_socket_peer_address(connection->fd, &pool->peer);
-    pthread_mutex_unlock(&pool->lock);
-    return DL_OK;
-}
-
-/* Replaces a clean connection by one over the shortcut.  DL_TIMEOUT: too many clients
- * are waiting there, so that a later attempt may succeed. */
-static dl_status
-move_over(dl_connection_pool *pool, dl_connection *old, dl_deadline deadline,
-          dl_connection **opened)
-{
-    dl_shortcut shortcut;
-    int fd;
-
-    DL_TRY(find_shortcut(pool, old, deadline, &shortcut));
-    DL_TRY(dl_local_service_connect(shortcut.name, &fd));
-    dl_status status = open_local(pool, fd, NULL, deadline, opened);
-    if (status != DL_OK) {
-        return status == DL_TIMEOUT ? dl_fail(DL_NETWORK, "%s", dl_last_error()->text)
-                                    : status;
-    }
-    dl_log(DL_LOG_INFO, "The client socket to (%s, %u) has moved to @%s.", pool->host,
-           pool->port, shortcut.name);
-    return DL_OK;
+    return connection->uses == worth && !connection->is_local
+           && has_shortcut(pool, name);
 }
 
 dl_status
@@ -437,26 +436,17 @@ dl_connection_pool_take_shortcut(dl_connection_pool *pool, dl_connection **conne
                                  dl_deadline deadline)
 {
     dl_connection *old = *connection;
+    char name[DL_LOCAL_NAME_SIZE];
 
     old->uses = 0;
-    dl_status status = move_over(pool, old, deadline, connection);
+    (void)has_shortcut(pool, name);
+    dl_status status = open_shortcut(pool, name, NULL, deadline, connection);
     if (status == DL_OK) {
         dl_connection_leave(old);
         discard_connection(pool, old);
-        return DL_OK;
-    }
-    if (ends_call(status)) {
+    } else if (ends_call(status)) {
         dl_connection_pool_give(pool, old);
         return status;
-    }
-    dl_log(DL_LOG_INFO, "The client socket to (%s, %u) stays with TCP: %s", pool->host,
-           pool->port, dl_last_error()->text);
-    if (status != DL_TIMEOUT) {
-        dl_connection_pool_forbid_shortcut(pool);
-    }
-    if (!old->is_clean) {
-        discard_connection(pool, old);
-        *connection = NULL;
     }
     return DL_OK;
 }

@@ -7,7 +7,23 @@
  *
  * The pool joins one server: the one that its first connection reaches.  A later
  * connection that reaches another one, on the same address and port, is refused before
- * anything is asked of it. */
+ * anything is asked of it.
+ *
+ * The shortcut is a Unix socket at which a server of ours serves the clients of its host:
+ * it costs both sides less processor time than TCP does over loopback.  The protocol is
+ * the same from the first byte on, with the same proof of the token and the same TLS.
+ *
+ *     client                                server
+ *     TCP: handshake                    ->  its identity, and the name of the socket
+ *     requests
+ *     Unix socket: the same handshake   ->  one more client
+ *     closes the TCP connection
+ *
+ * The name cannot direct a client to another process: the client accepts only a process
+ * of its own user, according to the kernel, that has the identity of the server it has
+ * joined.  The server accepts only clients of its own user.  An abstract name is known
+ * within one network namespace, so a client elsewhere finds no such socket and stays
+ * with TCP, as does every client for which any other check fails. */
 #ifndef DISTLITE_STORE_TCP_CONNECTION_POOL_H
 #define DISTLITE_STORE_TCP_CONNECTION_POOL_H
 
@@ -19,17 +35,11 @@
 /* Number of idle connections kept: about as many as a usual process has threads. */
 #define DL_POOL_IDLE_LIMIT 8
 
-/* How many calls a connection serves before the pool looks for a shortcut (shortcut.h).
- * Moving costs as much as about 17 calls save, and with TLS some hundreds; a rank that
- * joins a job, and leaves it again, makes about 20. */
+/* How many calls a connection serves before the pool takes the shortcut.  Moving costs as
+ * much as about 17 calls save, and with TLS some hundreds; a rank that joins a job, and
+ * leaves it again, makes about 20. */
 #define DL_SHORTCUT_WORTH 32
 #define DL_SHORTCUT_WORTH_TLS 1024
-
-typedef enum dl_shortcut_state {
-    DL_SHORTCUT_UNKNOWN, /* the server has not been asked yet */
-    DL_SHORTCUT_KNOWN,
-    DL_SHORTCUT_NONE, /* there is none, or it did not work: it is not tried again */
-} dl_shortcut_state;
 
 typedef struct dl_connection_pool {
     char *host;        /* fixed after init */
@@ -38,31 +48,31 @@ typedef struct dl_connection_pool {
     dl_tls *tls;       /* the same */
     atomic_bool is_closed;
     pthread_mutex_t lock;
-    dl_server_identity joined;        /* guarded by lock */
-    dl_shortcut_state shortcut_state; /* guarded by lock */
-    dl_shortcut shortcut;             /* guarded by lock */
-    char relay[DL_LOCAL_NAME_SIZE];   /* of this host; empty: none; fixed after init */
-    int64_t relay_from;               /* it is not tried before; guarded by lock */
-    bool is_relay_told; /* that it does not answer was logged; guarded by lock */
-    dl_address local;   /* of the TCP connection that it replaced; guarded by lock */
-    dl_address peer;    /* the same */
-    dl_list idle;       /* guarded by lock; the most recently used at the end */
-    dl_list busy;       /* guarded by lock */
-    uint32_t idle_size; /* guarded by lock */
+    bool takes_shortcut;            /* set before the first connection */
+    char relay[DL_LOCAL_NAME_SIZE]; /* of this host; empty: none; the same */
+    /* guarded by lock */
+    dl_server_identity joined;
+    char shortcut[DL_LOCAL_NAME_SIZE]; /* the latest that was told; empty: none */
+    bool is_shortcut_usable;           /* it is tried: it has not failed yet */
+    int64_t relay_from;                /* the relay is not tried before */
+    bool is_relay_told;                /* that it does not answer was logged */
+    dl_address local; /* of the TCP connection that shortcut or relay replace */
+    dl_address peer;  /* the same */
+    dl_list idle;     /* the most recently used at the end */
+    dl_list busy;
+    uint32_t idle_size;
 } dl_connection_pool;
 
-/* Takes a reference of its own to the secret, which may be NULL. */
+/* Takes references of its own to the secret and to what connections are encrypted with,
+ * either of which may be NULL.  The pool takes no shortcut and has no relay. */
 dl_status dl_connection_pool_init(dl_connection_pool *pool, const char *host,
-                                  uint16_t port, dl_secret *secret);
+                                  uint16_t port, dl_secret *secret, dl_tls *tls);
 
 /* Returns or sets which server the pool has joined.  If it is known, any other server
  * is refused; otherwise the pool joins the first one that answers. */
 dl_server_identity dl_connection_pool_joined(dl_connection_pool *pool);
 void dl_connection_pool_set_joined(dl_connection_pool *pool,
                                    const dl_server_identity *joined);
-
-/* Sets what connections are encrypted with; takes a reference, before the first one. */
-void dl_connection_pool_set_tls(dl_connection_pool *pool, dl_tls *tls);
 
 /* Closes and frees all connections; no call may be using the pool any more.
  * `is_inherited` as in dl_connection_free(). */
@@ -87,17 +97,13 @@ dl_status dl_connection_pool_open(dl_connection_pool *pool, const dl_slot *slot,
  * while new connections lead to the server directly. */
 void dl_connection_pool_avoid_relay(dl_connection_pool *pool);
 
-/* Forbids the shortcut. */
-void dl_connection_pool_forbid_shortcut(dl_connection_pool *pool);
-
 /* Returns whether dl_connection_pool_take_shortcut() should be called for an idle
  * connection that was taken. */
 bool dl_connection_pool_is_due(dl_connection_pool *pool,
                                const dl_connection *connection);
 
 /* Replaces the clean TCP connection by one over the server's shortcut; leaves it as it
- * is if there is none, or if it does not work within a second.  `*connection` is NULL
- * if it was lost in the attempt: open another one.  Fails only with DL_INTERRUPTED, or
+ * is if that does not work within a second.  Fails only with DL_INTERRUPTED, or
  * DL_CANCELLED when the pool is closed; the connection is then the pool's again. */
 dl_status dl_connection_pool_take_shortcut(dl_connection_pool *pool,
                                            dl_connection **connection,

@@ -368,7 +368,7 @@ reopen_connection(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_
     dl_connection *opened;
 
     DL_TRY(dl_connection_pool_open(pool, &call->slot, NULL, open_by, &opened));
-    if (!opened->is_remembered) {
+    if (!opened->server.is_remembered) {
         dl_status status =
             dl_fail(DL_MISMATCH,
                     "the store's server at %s has forgotten this client: it was away "

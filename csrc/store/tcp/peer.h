@@ -11,7 +11,7 @@
  * Server thread only.
  *
  * An acceptor accepts new connections, at the TCP port or at the shortcut
- * (shortcut.h), as many as the hub's limits allow. */
+ * (connection_pool.h), as many as the hub's limits allow. */
 #ifndef DISTLITE_STORE_TCP_PEER_H
 #define DISTLITE_STORE_TCP_PEER_H
 

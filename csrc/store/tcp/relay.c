@@ -46,7 +46,6 @@ free_relay(dl_relay *relay)
     }
     if (relay->connection != NULL) {
         DL_RELAY_LOOP->remove(relay->loop, &relay->server);
-        dl_connection_free(relay->connection, false);
     }
     if (relay->listener.ready != NULL) {
         DL_RELAY_LOOP->remove(relay->loop, &relay->listener);
@@ -54,6 +53,7 @@ free_relay(dl_relay *relay)
     if (relay->wake.ready != NULL) {
         DL_RELAY_LOOP->remove(relay->loop, &relay->wake);
     }
+    dl_relay_link_stop(&relay->link);
     if (relay->loop != NULL) {
         DL_RELAY_LOOP->close(relay->loop);
     }
@@ -92,28 +92,16 @@ watch_descriptor(dl_relay *relay, dl_watch *one, void (*ready)(dl_watch *, uint3
 }
 
 static dl_status
-prepare_relay(dl_relay *relay, const dl_relay_options *options)
+start(dl_relay *relay, const dl_relay_options *options)
 {
     DL_TRY(listen_by_name(relay, options->name));
     DL_TRY(DL_RELAY_LOOP->open(&relay->loop));
-    return watch_descriptor(relay, &relay->listener, dl_relay_accept);
-}
-
-static dl_status
-start_threads(dl_relay *relay, const dl_relay_options *options)
-{
+    DL_TRY(watch_descriptor(relay, &relay->listener, dl_relay_accept));
     DL_TRY(dl_relay_link_start(&relay->link, options->host, options->port,
                                options->secret, options->tls));
     relay->wake.fd = relay->link.wake_fd;
-    dl_status status = watch_descriptor(relay, &relay->wake, dl_relay_take_connection);
-    if (status == DL_OK) {
-        status = dl_thread_start(&relay->thread, run_relay, relay);
-    }
-    if (status != DL_OK) {
-        dl_relay_link_stop(&relay->link);
-        relay->wake.ready = NULL;
-    }
-    return status;
+    DL_TRY(watch_descriptor(relay, &relay->wake, dl_relay_take_connection));
+    return dl_thread_start(&relay->thread, run_relay, relay);
 }
 
 dl_status
@@ -130,10 +118,7 @@ dl_relay_start(const dl_relay_options *options, dl_relay **started)
     dl_list_init(&relay->touched);
     relay->waits.out = &relay->out;
     relay->waits.reply = dl_relay_give_reply;
-    dl_status status = prepare_relay(relay, options);
-    if (status == DL_OK) {
-        status = start_threads(relay, options);
-    }
+    dl_status status = start(relay, options);
     if (status != DL_OK) {
         free_relay(relay);
         return status;
@@ -150,9 +135,6 @@ dl_relay_stop(dl_relay *relay)
     }
     DL_RELAY_LOOP->stop(relay->loop);
     pthread_join(relay->thread, NULL);
-    DL_RELAY_LOOP->remove(relay->loop, &relay->wake);
-    relay->wake.ready = NULL;
-    dl_relay_link_stop(&relay->link);
     free_relay(relay);
 }
 

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#define QUESTION_KEY DL_LITERAL("distlite/relay")
-
 void
 dl_relay_put_head(dl_buffer *out, dl_relay_kind kind, uint32_t channel, uint32_t size)
 {
@@ -59,30 +57,4 @@ dl_relay_next(dl_relay_reader *reader, dl_bytes *bytes, dl_bytes *piece)
     }
     reader->left = reader->head.kind == DL_RELAY_DATA ? reader->head.size : 0;
     return 1;
-}
-
-void
-dl_relay_put_question(dl_buffer *out)
-{
-    const dl_bytes key = QUESTION_KEY;
-    const dl_store_request check = {.op = DL_OP_CHECK, .keys = &key, .count = 1};
-
-    dl_wire_put_request(out, &check, DL_LITERAL(""));
-}
-
-bool
-dl_relay_is_question(const dl_store_request *request)
-{
-    dl_key_walk walk = dl_key_walk_begin(request);
-    dl_bytes key;
-
-    return request->op == DL_OP_CHECK && !request->is_checked && request->count == 1
-           && dl_key_walk_next(&walk, &key, NULL) && dl_bytes_equal(key, QUESTION_KEY);
-}
-
-void
-dl_relay_put_answer(dl_buffer *out, const uint8_t identity[DL_IDENTITY_SIZE])
-{
-    dl_put_u8(out, DL_WIRE_READY);
-    dl_buffer_put(out, (dl_bytes){identity, DL_IDENTITY_SIZE});
 }

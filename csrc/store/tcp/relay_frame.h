@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The bytes between a relay (relay.h) and the server.  The relay makes one connection,
- * proves the token or uses TLS as clients do, and asks with a CHECK of one key, that no
- * client can store, whether the server carries channels.  From the reply of a server of
+ * The bytes between a relay (relay.h) and the server.  The relay makes one connection as
+ * clients do, except that its hello names no slot (wire.h).  From the reply of a server of
  * ours on, both sides send frames; docs/wire.md describes them.  Pure functions over
  * bytes. */
 #ifndef DISTLITE_STORE_TCP_RELAY_FRAME_H
@@ -55,11 +54,5 @@ typedef struct dl_relay_reader {
  * `reader->head` has announced.  Returns 1 for a head (`piece` is empty) or a piece, 0
  * when more bytes are needed, and -1 for a malformed head. */
 int dl_relay_next(dl_relay_reader *reader, dl_bytes *bytes, dl_bytes *piece);
-
-void dl_relay_put_question(dl_buffer *out);
-bool dl_relay_is_question(const dl_store_request *request);
-
-/* DL_WIRE_READY and the server's identity. */
-void dl_relay_put_answer(dl_buffer *out, const uint8_t identity[DL_IDENTITY_SIZE]);
 
 #endif

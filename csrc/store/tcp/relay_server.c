@@ -67,7 +67,7 @@ lose_connection(dl_relay *relay)
     if (!relay->is_lost) {
         relay->is_lost = true;
         dl_log(DL_LOG_INFO, "store relay: lost the connection to (%s, %u): %s",
-               relay->link.host, relay->link.port, dl_last_error()->text);
+               relay->link.pool.host, relay->link.pool.port, dl_last_error()->text);
     }
 }
 
@@ -109,8 +109,7 @@ dl_relay_take_connection(dl_watch *watch, uint32_t events)
     relay->server =
         (dl_watch){.fd = made->fd, .events = DL_LOOP_READABLE, .ready = read_server};
     if (DL_RELAY_LOOP->add(relay->loop, &relay->server) != DL_OK) {
-        dl_connection_free(made, false);
-        dl_relay_link_want(&relay->link);
+        dl_relay_link_replace(&relay->link, made);
         return;
     }
     relay->connection = made;
@@ -126,7 +125,7 @@ dl_relay_end_connection(dl_relay *relay)
     dl_list *next;
 
     DL_RELAY_LOOP->remove(relay->loop, &relay->server);
-    dl_connection_free(relay->connection, false);
+    dl_relay_link_replace(&relay->link, relay->connection);
     relay->connection = NULL;
     relay->is_lost = false;
     atomic_store(&relay->is_connected, false);
@@ -141,7 +140,6 @@ dl_relay_end_connection(dl_relay *relay)
     dl_relay_waits_fini(&relay->waits);
     dl_buffer_fini(&relay->out);
     relay->out_sent = 0;
-    dl_relay_link_want(&relay->link);
 }
 
 static dl_status

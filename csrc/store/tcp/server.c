@@ -3,11 +3,13 @@
 
 #include <stdlib.h>
 
+#include "base/environment.h"
+#include "base/log.h"
 #include "base/thread.h"
+#include "net/local.h"
 #include "net/socket.h"
 #include "store/tcp/carrier.h"
 #include "store/tcp/peer.h"
-#include "store/tcp/shortcut.h"
 
 typedef struct connection {
     dl_watch watch;
@@ -254,6 +256,22 @@ add_listener(dl_server *server, listener *one, int fd, bool is_local)
     return status;
 }
 
+/* Makes the Unix socket, and returns its descriptor; -1 if there can be none: clients then
+ * stay with TCP. */
+static int
+open_shortcut(int listen_fd, dl_shortcut *shortcut)
+{
+    int fd = -1;
+
+    shortcut->port = dl_socket_port(listen_fd);
+    if (dl_local_service_listen(shortcut->name, &fd) != DL_OK) {
+        dl_log(DL_LOG_INFO, "the store's server has no Unix socket: %s",
+               dl_last_error()->text);
+        *shortcut = (dl_shortcut){0};
+    }
+    return fd;
+}
+
 static dl_status
 prepare_server(dl_server *server, const dl_server_options *options)
 {
@@ -261,12 +279,11 @@ prepare_server(dl_server *server, const dl_server_options *options)
     int listen_fd = listeners[0].acceptor.fd;
     bool has_shortcut;
 
-    DL_TRY(dl_shortcut_is_allowed(&has_shortcut));
+    DL_TRY(dl_environment_flag(DL_SHORTCUT_VARIABLE, true, &has_shortcut));
     DL_TRY(prepare_hub(&server->hub, options));
     DL_TRY(server->ops->open(&server->loop));
     DL_TRY(add_listener(server, &listeners[0], listen_fd, false));
-    int unix_fd =
-        has_shortcut ? dl_shortcut_open(listen_fd, &server->hub.shortcut) : -1;
+    int unix_fd = has_shortcut ? open_shortcut(listen_fd, &server->hub.shortcut) : -1;
     return add_listener(server, &listeners[1], unix_fd, true);
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "net/connect.h"
@@ -14,7 +15,7 @@
 #include "store/tcp/exchange.h"
 #include "store/tcp/loop.h"
 #include "store/tcp/master.h"
-#include "store/tcp/shortcut.h"
+#include "store/tcp/relay_client.h"
 
 /* Each client adds one to this counter, and the master waits until all have. */
 #define WORKER_COUNTER DL_LITERAL("init/")
@@ -115,17 +116,13 @@ make_store(const char *host, bool uses_libuv, int64_t timeout, dl_tcp_store **st
 static dl_status
 init_pool(dl_tcp_store *self, uint16_t port, dl_secret *secret, dl_tls *tls)
 {
+    dl_connection_pool *pool = &self->pool;
     bool is_wildcard = dl_address_is_wildcard(self->host);
-    bool has_shortcut;
 
-    DL_TRY(dl_shortcut_is_allowed(&has_shortcut));
-    DL_TRY(dl_connection_pool_init(&self->pool, is_wildcard ? "127.0.0.1" : self->host,
-                                   port, secret));
-    dl_connection_pool_set_tls(&self->pool, tls);
-    if (!has_shortcut) {
-        dl_connection_pool_forbid_shortcut(&self->pool);
-    }
-    return DL_OK;
+    DL_TRY(dl_connection_pool_init(pool, is_wildcard ? "127.0.0.1" : self->host, port,
+                                   secret, tls));
+    DL_TRY(dl_environment_flag(DL_SHORTCUT_VARIABLE, true, &pool->takes_shortcut));
+    return dl_relay_find(pool->host, port, pool->relay);
 }
 
 /* The ADD travels with the handshake, so that joining is one round trip per process. */
@@ -346,16 +343,6 @@ start_store(dl_tcp_store *self, const dl_tcp_store_options *options, dl_tls *tls
     return DL_OK;
 }
 
-static dl_status
-make_tls(const dl_tcp_store_options *options, dl_tls **tls)
-{
-    dl_tls_mode mode;
-
-    DL_TRY(options->tls != NULL ? dl_tls_mode_from(options->tls, "tls", &mode)
-                                : dl_tls_mode_find(&mode));
-    return dl_tls_new(mode, "store", options->secret, tls);
-}
-
 dl_status
 dl_tcp_store_new(const dl_tcp_store_options *options, dl_deadline deadline,
                  dl_store **store)
@@ -363,7 +350,7 @@ dl_tcp_store_new(const dl_tcp_store_options *options, dl_deadline deadline,
     dl_tcp_store *made = NULL;
     dl_tls *tls = NULL;
 
-    dl_status status = make_tls(options, &tls);
+    dl_status status = dl_connection_tls(options->tls, options->secret, &tls);
     if (status == DL_OK) {
         status = make_store(options->host, options->use_libuv, options->timeout, &made);
     }

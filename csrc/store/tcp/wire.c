@@ -56,50 +56,37 @@ dl_wire_take_hello(const dl_store_request *request, dl_slot *slot)
     dl_reader reader = dl_reader_of((dl_bytes){
         key.data + HELLO_TEXT_SIZE + DL_SLOT_ID_SIZE, sizeof slot->sequence});
     memcpy(slot->id, key.data + HELLO_TEXT_SIZE, DL_SLOT_ID_SIZE);
-    return dl_take_u64(&reader, &slot->sequence) && slot->sequence > 0;
+    return dl_take_u64(&reader, &slot->sequence);
 }
 
 void
-dl_wire_put_welcome(dl_buffer *out, const uint8_t identity[DL_IDENTITY_SIZE],
-                    bool is_remembered)
+dl_wire_put_welcome(dl_buffer *out, const dl_wire_welcome *welcome)
 {
     dl_put_u8(out, DL_WIRE_READY);
-    dl_buffer_put(out, (dl_bytes){identity, DL_IDENTITY_SIZE});
-    dl_put_u8(out, is_remembered);
-}
-
-/* The key of the question for the shortcut. */
-#define SHORTCUT_KEY DL_LITERAL("distlite/shortcut")
-
-void
-dl_wire_put_shortcut_question(dl_buffer *out)
-{
-    const dl_bytes key = SHORTCUT_KEY;
-    const dl_store_request check = {.op = DL_OP_CHECK, .keys = &key, .count = 1};
-
-    dl_wire_put_request(out, &check, DL_LITERAL(""));
-}
-
-bool
-dl_wire_asks_shortcut(const dl_store_request *request)
-{
-    dl_key_walk walk = dl_key_walk_begin(request);
-    dl_bytes key;
-
-    return request->op == DL_OP_CHECK && !request->is_checked && request->count == 1
-           && dl_key_walk_next(&walk, &key, NULL) && dl_bytes_equal(key, SHORTCUT_KEY);
+    dl_buffer_put(out, (dl_bytes){welcome->identity, DL_IDENTITY_SIZE});
+    dl_put_u8(out, welcome->is_remembered);
+    dl_put_u32(out, welcome->shortcut.port);
+    dl_buffer_put(
+        out, (dl_bytes){(const uint8_t *)welcome->shortcut.name, DL_LOCAL_NAME_SIZE});
 }
 
 void
-dl_wire_put_shortcut(dl_buffer *out, const dl_shortcut *shortcut)
+dl_wire_take_welcome(const uint8_t *bytes, dl_wire_welcome *welcome)
 {
-    if (shortcut->name[0] == '\0') {
-        dl_put_u8(out, DL_WIRE_NOT_READY);
-        return;
+    const uint8_t *name = bytes + DL_WIRE_WELCOME_SIZE - DL_LOCAL_NAME_SIZE;
+    dl_reader reader = dl_reader_of((dl_bytes){bytes + DL_IDENTITY_SIZE, 1 + 4});
+    uint8_t is_remembered;
+    uint32_t port;
+
+    *welcome = (dl_wire_welcome){0};
+    memcpy(welcome->identity, bytes, DL_IDENTITY_SIZE);
+    dl_take_u8(&reader, &is_remembered);
+    welcome->is_remembered = is_remembered != 0;
+    dl_take_u32(&reader, &port);
+    if (dl_local_service_is_name((dl_bytes){name, DL_LOCAL_NAME_SIZE - 1})) {
+        memcpy(welcome->shortcut.name, name, DL_LOCAL_NAME_SIZE - 1);
+        welcome->shortcut.port = (uint16_t)port;
     }
-    dl_put_u8(out, DL_WIRE_READY);
-    dl_put_i64(out, shortcut->port);
-    dl_put_bytes(out, dl_bytes_of(shortcut->name));
 }
 
 static void

@@ -9,16 +9,17 @@
  * dl_status, followed by its text.  A client finds out whether the server understands
  * them by its hello: a CHECK of one key that no client can store.  The key carries the
  * client's slot, and a server of ours answers with more than torch's does: its
- * identity, and whether it remembers the slot. */
+ * identity, whether it remembers the slot, and its shortcut. */
 #ifndef DISTLITE_STORE_TCP_WIRE_H
 #define DISTLITE_STORE_TCP_WIRE_H
 
 #include "base/proof.h"
+#include "net/local.h"
 #include "store/request.h"
 
 #define DL_WIRE_CHECKED 0x80
 #define DL_WIRE_MAGIC 0x3C85F7CEu
-#define DL_WIRE_HELLO "distlite/2"
+#define DL_WIRE_HELLO "distlite/3"
 
 #define DL_WIRE_KEY_LIMIT 8192u
 #define DL_WIRE_VALUE_LIMIT (8u << 20)
@@ -48,7 +49,9 @@ typedef struct dl_server_identity {
 
 typedef struct dl_slot {
     uint8_t id[DL_SLOT_ID_SIZE];
-    uint64_t sequence; /* of the next change, from 1, or of the one under way */
+    /* Of the next change, from 1, or of the one under way.  0: there is no slot, since the
+     * connection is a relay's (relay_frame.h). */
+    uint64_t sequence;
 } dl_slot;
 
 /* Appends the hello of a client whose next change on the connection is that of
@@ -58,29 +61,30 @@ void dl_wire_put_hello(dl_buffer *out, const dl_slot *slot);
 /* Returns whether the decoded request is a hello, and fills in `slot`. */
 bool dl_wire_take_hello(const dl_store_request *request, dl_slot *slot);
 
-/* Appends our server's reply to a hello: DL_WIRE_READY and DL_WIRE_WELCOME_SIZE bytes,
- * its identity and a byte that is 1 if it has `remembered` the slot. */
-#define DL_WIRE_WELCOME_SIZE (DL_IDENTITY_SIZE + 1)
-void dl_wire_put_welcome(dl_buffer *out, const uint8_t identity[DL_IDENTITY_SIZE],
-                         bool is_remembered);
+/* Whether servers have shortcuts, and clients take them: 0 or 1, the default. */
+#define DL_SHORTCUT_VARIABLE "DISTLITE_STORE_UNIX"
 
 /* The Unix socket at which a server of ours serves the clients of its host as well, and
- * the port at which it serves all: behind a relay a client finds another one. */
-#define DL_SHORTCUT_NAME_SIZE 64
+ * the port at which it serves all: behind a proxy a client finds another one. */
 typedef struct dl_shortcut {
-    char name[DL_SHORTCUT_NAME_SIZE]; /* empty: there is none */
+    char name[DL_LOCAL_NAME_SIZE]; /* empty: there is none */
     uint16_t port;
 } dl_shortcut;
 
-/* Appends the question for it: a CHECK of one key that no client can store.  Torch's
- * server, and one without a shortcut, answer DL_WIRE_NOT_READY. */
-void dl_wire_put_shortcut_question(dl_buffer *out);
+/* What our server tells in its reply to a hello. */
+typedef struct dl_wire_welcome {
+    uint8_t identity[DL_IDENTITY_SIZE];
+    bool is_remembered; /* it knew the slot */
+    dl_shortcut shortcut;
+} dl_wire_welcome;
 
-/* Returns whether the decoded request is that question. */
-bool dl_wire_asks_shortcut(const dl_store_request *request);
+/* Appends that reply: DL_WIRE_READY and DL_WIRE_WELCOME_SIZE bytes. */
+#define DL_WIRE_WELCOME_SIZE (DL_IDENTITY_SIZE + 1 + 4 + DL_LOCAL_NAME_SIZE)
+void dl_wire_put_welcome(dl_buffer *out, const dl_wire_welcome *welcome);
 
-/* Appends the answer: DL_WIRE_NOT_READY, or DL_WIRE_READY, an i64 and a blob. */
-void dl_wire_put_shortcut(dl_buffer *out, const dl_shortcut *shortcut);
+/* Decodes DL_WIRE_WELCOME_SIZE bytes.  What is no name of a socket of ours is no
+ * shortcut. */
+void dl_wire_take_welcome(const uint8_t *bytes, dl_wire_welcome *welcome);
 
 /* A byte by which a client with a slot says that it has read the replies to all its
  * changes and closes the connection: the server forgets the slot.  No reply. */

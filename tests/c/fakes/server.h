@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include "base/buffer.h"
@@ -41,6 +42,8 @@ typedef struct fake_server {
     bool is_distlite; /* whether the handshake's answer is that of our server */
     bool forgets;     /* ours: says that it does not remember the client's slot */
     uint8_t identity[DL_IDENTITY_SIZE];
+    const char *shortcut; /* ours: its name; NULL: there is none */
+    int port_difference;  /* of the shortcut, from the port */
     fake_talk_fn talk;
     void *context;
     pthread_t thread;
@@ -197,9 +200,17 @@ fake_pong(fake_peer *peer, const dl_store_request *ping, uint32_t difference)
 static void
 fake_welcome(fake_peer *peer)
 {
+    const fake_server *server = peer->server;
+    dl_wire_welcome welcome = {.is_remembered = !server->forgets};
     dl_buffer out = {0};
 
-    dl_wire_put_welcome(&out, peer->server->identity, !peer->server->forgets);
+    memcpy(welcome.identity, server->identity, sizeof welcome.identity);
+    if (server->shortcut != NULL) {
+        welcome.shortcut.port = (uint16_t)(server->port + server->port_difference);
+        strncpy(welcome.shortcut.name, server->shortcut,
+                sizeof welcome.shortcut.name - 1);
+    }
+    dl_wire_put_welcome(&out, &welcome);
     fake_send(peer, dl_buffer_bytes(&out));
     dl_buffer_fini(&out);
 }
