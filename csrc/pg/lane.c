@@ -13,7 +13,8 @@
  * program that computes meanwhile. */
 #define PATIENCE (200 * INT64_C(1000))
 
-/* What an operation that has timed out takes to find out why, and to tell other ranks. */
+/* What an operation that has timed out takes to find out why, and to tell other
+ * ranks. */
 #define LAST_WORDS (600 * DL_MILLISECOND)
 
 /* The time that dl_lane_retire() gives a running job. */
@@ -79,7 +80,7 @@ pass_locked(dl_lane *lane)
 /* Grants or frees a turn that nobody passed on: the thread that wanted it gave up, or
  * the state became contended while the turn was free. */
 static void
-settle_locked(dl_lane *lane)
+grant_free_turn_locked(dl_lane *lane)
 {
     if (atomic_load(&lane->state) == CONTENDED && !lane->is_held) {
         pass_locked(lane);
@@ -94,7 +95,7 @@ next_job(dl_lane *lane)
     if (has_lone_job(lane)) {
         contend_locked(lane);
         if (dl_list_is_empty(&lane->queue)) {
-            settle_locked(lane);
+            grant_free_turn_locked(lane);
         }
     }
     bool is_next =
@@ -371,9 +372,9 @@ help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
     return DL_OK;
 }
 
-/* Called when the deadline of an entry has passed: waits until the turn has been passed on
- * by those who have it and are past their deadlines, too.  Called with the lock held, which
- * is released meanwhile. */
+/* Called when the deadline of an entry has passed: waits until the turn has been passed
+ * on by those who have it and are past their deadlines, too.  Called with the lock
+ * held, which is released meanwhile. */
 static void
 await_last_words(dl_lane *lane, dl_deadline deadline, const dl_lane_entry *self)
 {
@@ -406,7 +407,7 @@ wait_for_turn(dl_lane *lane, dl_deadline deadline)
     if (!self.has_turn) {
         dl_list_remove(&self.node);
         /* The next in the queue may be a job that other threads can run now. */
-        settle_locked(lane);
+        grant_free_turn_locked(lane);
         return status;
     }
     if (status == DL_OK && deadline.limit != 0 && dl_deadline_passed(deadline)) {
@@ -545,7 +546,7 @@ dl_lane_join(dl_lane *lane, dl_job *job, dl_deadline deadline)
         status = join_once(lane, job, deadline, &has_expired);
     }
     dl_blocked_end();
-    settle_locked(lane);
+    grant_free_turn_locked(lane);
     bool is_over = atomic_load(&job->is_over);
     pthread_mutex_unlock(&lane->lock);
     if (has_expired) {

@@ -11,16 +11,16 @@ static dl_contact
 contact_of(int rank, const char *hint)
 {
     dl_contact contact = {
-        .way = {.count = 1, .life_port = (uint16_t)(2000 + rank)},
+        .tcp = {.count = 1, .life_port = (uint16_t)(2000 + rank)},
         .tls_mode = DL_TLS_PSK,
     };
-    struct sockaddr_in *address = &contact.way.addresses[0].socket.ip4;
+    struct sockaddr_in *address = &contact.tcp.addresses[0].socket.ip4;
 
-    contact.way.addresses[0].size = sizeof *address;
+    contact.tcp.addresses[0].size = sizeof *address;
     address->sin_family = AF_INET;
     address->sin_addr.s_addr = htonl(INADDR_LOOPBACK + (uint32_t)rank);
     address->sin_port = htons((uint16_t)(1000 + rank));
-    memset(contact.way.token, rank + 1, DL_TOKEN_SIZE);
+    memset(contact.tcp.token, rank + 1, DL_TOKEN_SIZE);
     snprintf(contact.socket, sizeof contact.socket, "distlite-%032x", rank + 0xabc);
     strcpy(contact.host.stack, "boot/1");
     strcpy(contact.host.hint, hint);
@@ -41,17 +41,17 @@ put(dl_contacts *contacts, int rank, const dl_contact *contact)
 static void
 check_three(const dl_contacts *contacts)
 {
-    dl_way way;
+    dl_tcp_contact tcp;
     char socket[DL_LOCAL_NAME_SIZE];
     char problem[DL_PROBLEM_SIZE];
 
     for (int rank = 0; rank < 2; rank++) {
         dl_contact contact = contact_of(rank, "left");
-        dl_contacts_find_way(contacts, rank, &way);
-        CHECK_EQUAL(way.count, 1);
-        CHECK(dl_address_equal(&way.addresses[0], &contact.way.addresses[0]));
-        CHECK(memcmp(way.token, contact.way.token, DL_TOKEN_SIZE) == 0);
-        CHECK_EQUAL(way.life_port, 2000 + rank);
+        dl_contacts_find_tcp(contacts, rank, &tcp);
+        CHECK_EQUAL(tcp.count, 1);
+        CHECK(dl_address_equal(&tcp.addresses[0], &contact.tcp.addresses[0]));
+        CHECK(memcmp(tcp.token, contact.tcp.token, DL_TOKEN_SIZE) == 0);
+        CHECK_EQUAL(tcp.life_port, 2000 + rank);
         dl_contacts_socket(contacts, rank, socket);
         CHECK_TEXT(socket, contact.socket);
         dl_contacts_problem(contacts, rank, problem);
@@ -82,7 +82,7 @@ put_three(dl_contacts *contacts)
     contact = contact_of(0, "left");
     put(contacts, 0, &contact);
     contact = contact_of(2, "right");
-    contact.way.count = 0;
+    contact.tcp.count = 0;
     strcpy(contact.problem, "eth7 is no interface");
     put(contacts, 2, &contact);
 }
@@ -162,15 +162,15 @@ CHECK_CASE(damaged_tables_are_refused)
         dl_contacts_fini(&other);
     }
     for (size_t i = 0; i < table.size; i++) {
-        dl_way way;
+        dl_tcp_contact tcp;
         char text[DL_PROBLEM_SIZE];
         CHECK_OK(dl_contacts_init(&other, 0, 3));
         CHECK_OK(dl_buffer_set(&copy, table));
         copy.data[i] ^= 0xff;
         if (dl_contacts_take(&other, &copy) == DL_OK) {
             for (int rank = 0; rank < 3; rank++) {
-                dl_contacts_find_way(&other, rank, &way);
-                CHECK_EQUAL(other.entries[rank].has_address, way.count > 0);
+                dl_contacts_find_tcp(&other, rank, &tcp);
+                CHECK_EQUAL(other.entries[rank].has_address, tcp.count > 0);
                 dl_contacts_problem(&other, rank, text);
                 dl_peer peer = dl_contacts_peer(&other, rank);
                 dl_peer_describe(&peer, rank, text);
@@ -189,21 +189,21 @@ CHECK_CASE(damaged_tables_are_refused)
 CHECK_CASE(a_contact_may_be_missing_or_come_twice)
 {
     dl_contacts contacts;
-    dl_way way;
+    dl_tcp_contact tcp;
     char text[DL_PROBLEM_SIZE];
 
     CHECK_OK(dl_contacts_init(&contacts, 0, 2));
-    dl_contacts_find_way(&contacts, 1, &way);
-    CHECK_EQUAL(way.count, 0);
-    CHECK_EQUAL(way.life_port, 0);
+    dl_contacts_find_tcp(&contacts, 1, &tcp);
+    CHECK_EQUAL(tcp.count, 0);
+    CHECK_EQUAL(tcp.life_port, 0);
     dl_contacts_problem(&contacts, 1, text);
     CHECK_TEXT(text, "");
     for (int turn = 5; turn < 7; turn++) {
         dl_contact contact = contact_of(turn, "right");
         put(&contacts, 1, &contact);
-        dl_contacts_find_way(&contacts, 1, &way);
-        CHECK_EQUAL(way.life_port, 2000 + turn);
-        CHECK_EQUAL(way.token[0], turn + 1);
+        dl_contacts_find_tcp(&contacts, 1, &tcp);
+        CHECK_EQUAL(tcp.life_port, 2000 + turn);
+        CHECK_EQUAL(tcp.token[0], turn + 1);
     }
     dl_contacts_fini(&contacts);
 }
@@ -228,7 +228,7 @@ CHECK_CASE(a_failed_allocation_leaves_the_contact_before)
     dl_contacts contacts;
     dl_contact contact = contact_of(0, "left");
     dl_peer peer = {.pid = 5, .host = "a.host"};
-    dl_way way;
+    dl_tcp_contact tcp;
 
     CHECK_OK(dl_contacts_init(&contacts, 0, 1));
     CHECK_OK(dl_contacts_put(&contacts, 0, &peer, &contact, &peer));
@@ -236,8 +236,8 @@ CHECK_CASE(a_failed_allocation_leaves_the_contact_before)
     dl_check_fail_allocation_at(1);
     CHECK_STATUS(dl_contacts_put(&contacts, 0, &peer, &contact, &peer), DL_NO_MEMORY);
     CHECK(dl_check_allocation_failed());
-    dl_contacts_find_way(&contacts, 0, &way);
-    CHECK_EQUAL(way.count, 1);
+    dl_contacts_find_tcp(&contacts, 0, &tcp);
+    CHECK_EQUAL(tcp.count, 1);
     dl_contacts_fini(&contacts);
 }
 
@@ -247,7 +247,7 @@ CHECK_CASE(a_contact_is_found_where_it_has_moved)
     dl_contact contact = contact_of(0, "left");
     char long_name[100] = "";
     long number = 0;
-    dl_way way;
+    dl_tcp_contact tcp;
 
     memset(long_name, 'n', sizeof long_name - 1);
     do {
@@ -259,9 +259,9 @@ CHECK_CASE(a_contact_is_found_where_it_has_moved)
         peer.host = long_name;
         dl_check_fail_allocation_at(++number);
         (void)dl_contacts_put(&contacts, 0, &peer, &contact, &peer);
-        dl_contacts_find_way(&contacts, 0, &way);
-        CHECK_EQUAL(way.count, 1);
-        CHECK(dl_address_equal(&way.addresses[0], &contact.way.addresses[0]));
+        dl_contacts_find_tcp(&contacts, 0, &tcp);
+        CHECK_EQUAL(tcp.count, 1);
+        CHECK(dl_address_equal(&tcp.addresses[0], &contact.tcp.addresses[0]));
         dl_contacts_fini(&contacts);
     } while (dl_check_allocation_failed());
     CHECK(number > 5);

@@ -23,22 +23,22 @@ typedef struct fixture {
 static void
 open_fixture(fixture *f, bool uses_tls)
 {
-    dl_way way = {.count = 1, .addresses[0].size = sizeof(struct sockaddr_in)};
+    dl_tcp_contact tcp = {.count = 1, .addresses[0].size = sizeof(struct sockaddr_in)};
 
     *f = (fixture){.peer = {.pid = 100, .host = "h"}};
     CHECK_OK(dl_secret_new(DL_LITERAL("token"), &f->secret));
-    way.addresses[0].socket.ip4.sin_family = AF_INET;
-    way.addresses[0].socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    tcp.addresses[0].socket.ip4.sin_family = AF_INET;
+    tcp.addresses[0].socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (uses_tls) {
         CHECK_OK(dl_tls_new(DL_TLS_PSK, "link", f->secret, &f->tls));
     }
-    way.secret = uses_tls ? NULL : f->secret;
-    way.tls = f->tls;
-    memset(way.token, 7, sizeof way.token);
-    CHECK_OK(dl_listener_open(&f->listener, &way));
+    tcp.secret = uses_tls ? NULL : f->secret;
+    tcp.tls = f->tls;
+    memset(tcp.token, 7, sizeof tcp.token);
+    CHECK_OK(dl_listener_open(&f->listener, &tcp));
     dl_link_options options = {
         .group = "g", .there = &f->peer, .rank = 1, .use = DL_FOR_MESSAGES};
-    dl_link_options_aim(&options, &f->listener.way, 0);
+    dl_link_options_aim(&options, &f->listener.tcp, 0);
     dl_link_init(&f->link, &options);
 }
 
@@ -87,7 +87,7 @@ take_none(fixture *f)
 static int
 stranger(const fixture *f)
 {
-    const dl_address *there = &f->listener.way.addresses[0];
+    const dl_address *there = &f->listener.tcp.addresses[0];
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     CHECK(fd >= 0 && connect(fd, &there->socket.any, there->size) == 0);
@@ -132,7 +132,7 @@ check_refused(fixture *f, int fd, const char *text)
     CHECK_EQUAL(bytes[0], DL_DENIED);
     memcpy(told, bytes + DL_LINK_REFUSAL_HEAD, size - DL_LINK_REFUSAL_HEAD);
     CHECK_CONTAINS(told, text);
-    CHECK_EQUAL(f->listener.stranger_count, 0);
+    CHECK_EQUAL(f->listener.pending_count, 0);
     close(fd);
 }
 
@@ -150,7 +150,7 @@ CHECK_CASE(a_link_is_proved_before_it_carries_anything)
     CHECK_OK(dl_link_write(&f.link, &part, 1, &size));
     CHECK_EQUAL(size, 0);
     dl_transport taken = meet(&f);
-    CHECK_EQUAL(f.listener.stranger_count, 0);
+    CHECK_EQUAL(f.listener.pending_count, 0);
     CHECK_OK(dl_link_write(&f.link, &part, 1, &size));
     CHECK_EQUAL(size, 1);
     CHECK(fcntl(taken.fd, F_SETFL, 0) == 0);
@@ -234,7 +234,7 @@ CHECK_CASE(unproved_peers_get_an_error)
     dl_buffer hello = {0};
 
     fixture_init(&f);
-    CHECK_OK(dl_hello_put(&hello, &the_call, f.listener.way.token, false));
+    CHECK_OK(dl_hello_put(&hello, &the_call, f.listener.tcp.token, false));
     const dl_bytes begins[] = {dl_buffer_bytes(&hello), DL_LITERAL("GET / HTTP/1.1"),
                                DL_LITERAL("\0"), DL_LITERAL("\xc1"),
                                DL_LITERAL("\xff")};
@@ -400,7 +400,7 @@ CHECK_CASE(a_rank_that_does_not_answer_itself_is_not_lost)
     size_t got;
 
     fixture_init(&f);
-    open_quiet(&f, ends, &f.listener.way.addresses[0]);
+    open_quiet(&f, ends, &f.listener.tcp.addresses[0]);
     int64_t until = dl_now() + 2 * DL_SECOND;
     while (dl_now() < until) {
         CHECK_OK(dl_link_check_host(&f.link));
@@ -414,7 +414,7 @@ CHECK_CASE(a_rank_that_does_not_answer_itself_is_not_lost)
 
 CHECK_CASE(many_unproved_connections_do_not_block_ranks)
 {
-    enum { MANY = 2 * DL_STRANGERS_LIMIT };
+    enum { MANY = 2 * DL_PENDING_PEERS_LIMIT };
     fixture f;
     int fds[MANY];
 
@@ -423,12 +423,12 @@ CHECK_CASE(many_unproved_connections_do_not_block_ranks)
         fds[i] = stranger(&f);
         say(fds[i], DL_LITERAL("\xc0"));
         (void)dl_listener_poll(&f.listener);
-        CHECK(f.listener.stranger_count <= DL_STRANGERS_LIMIT);
+        CHECK(f.listener.pending_count <= DL_PENDING_PEERS_LIMIT);
     }
-    CHECK_EQUAL(f.listener.stranger_count, DL_STRANGERS_LIMIT);
+    CHECK_EQUAL(f.listener.pending_count, DL_PENDING_PEERS_LIMIT);
     dl_transport taken = meet(&f);
     dl_transport_close(&taken);
-    CHECK(f.listener.stranger_count <= DL_STRANGERS_LIMIT);
+    CHECK(f.listener.pending_count <= DL_PENDING_PEERS_LIMIT);
     for (int i = 0; i < MANY; i++) {
         close(fds[i]);
     }
@@ -580,7 +580,7 @@ CHECK_CASE(the_descriptor_to_wait_for_shows_each_message)
     CHECK_EQUAL(poll(&entry, 1, 15000), 1);
     CHECK_EQUAL(hear(&f, fd, bytes, sizeof bytes), DL_PROOF_SIZE);
     dl_buffer hello = {0};
-    CHECK_OK(dl_hello_put(&hello, &the_call, f.listener.way.token, false));
+    CHECK_OK(dl_hello_put(&hello, &the_call, f.listener.tcp.token, false));
     say(fd, dl_buffer_bytes(&hello));
     CHECK_EQUAL(poll(&entry, 1, 15000), 1);
     (void)dl_listener_poll(&f.listener);
@@ -676,7 +676,7 @@ send_through(middle *m, fixture *f)
         if (status == DL_OK && taken.is_open) {
             status = dl_transport_read(&taken, &in, 1, &got, &error);
         }
-        if (!taken.is_open && f->listener.stranger_count == 0 && m->carried > 0) {
+        if (!taken.is_open && f->listener.pending_count == 0 && m->carried > 0) {
             status = status == DL_OK ? DL_DENIED : status;
         }
     }
@@ -807,11 +807,11 @@ CHECK_CASE(connections_without_tls_are_closed)
     dl_buffer hello = {0};
 
     open_fixture(&f, true);
-    CHECK_OK(dl_hello_put(&hello, &the_call, f.listener.way.token, false));
+    CHECK_OK(dl_hello_put(&hello, &the_call, f.listener.tcp.token, false));
     int fd = stranger(&f);
     say(fd, dl_buffer_bytes(&hello));
     (void)hear(&f, fd, bytes, sizeof bytes);
-    CHECK_EQUAL(f.listener.stranger_count, 0);
+    CHECK_EQUAL(f.listener.pending_count, 0);
     close(fd);
     dl_buffer_fini(&hello);
     dl_secret *secret;
@@ -831,7 +831,7 @@ CHECK_CASE(connections_without_tls_are_closed)
     CHECK_CONTAINS(dl_last_error()->text,
                    "TLS between this rank and rank 0 (pid 100 on host h): ");
     CHECK_CONTAINS(dl_last_error()->text, "DISTLITE_TOKEN");
-    CHECK_EQUAL(f.listener.stranger_count, 0);
+    CHECK_EQUAL(f.listener.pending_count, 0);
     dl_link_fini(&f.link);
     dl_tls_unref(tls);
     dl_secret_unref(secret);

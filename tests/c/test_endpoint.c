@@ -205,7 +205,7 @@ static const dl_peer some_peer = {.pid = -5, .host = "a.host"};
 static const dl_contact some_contact = {
     .socket = "distlite-x",
     .host = {.stack = "boot/1", .hint = "left"},
-    .way = {.addresses = {{.socket.ip4 = {.sin_family = AF_INET,
+    .tcp = {.addresses = {{.socket.ip4 = {.sin_family = AF_INET,
                                           .sin_port = 0x3412,
                                           .sin_addr.s_addr = 0x0100007f},
                            .size = sizeof(struct sockaddr_in)},
@@ -234,12 +234,12 @@ CHECK_CASE(records_come_back)
     CHECK_EQUAL(peer.pid, -5);
     CHECK_TEXT(peer.host, "a.host");
     CHECK_TEXT(contact.socket, "distlite-x");
-    CHECK(memcmp(contact.way.token, some_contact.way.token, DL_TOKEN_SIZE) == 0);
-    CHECK_EQUAL(contact.way.count, 2);
-    CHECK_EQUAL(contact.way.life_port, 4711);
+    CHECK(memcmp(contact.tcp.token, some_contact.tcp.token, DL_TOKEN_SIZE) == 0);
+    CHECK_EQUAL(contact.tcp.count, 2);
+    CHECK_EQUAL(contact.tcp.life_port, 4711);
     for (int i = 0; i < 2; i++) {
-        CHECK(dl_address_equal(&contact.way.addresses[i],
-                               &some_contact.way.addresses[i]));
+        CHECK(dl_address_equal(&contact.tcp.addresses[i],
+                               &some_contact.tcp.addresses[i]));
     }
     CHECK(contact.is_refused);
     CHECK(memcmp(&contact.process, &some_contact.process, DL_PROCESS_ID_SIZE) == 0);
@@ -350,10 +350,10 @@ publish_other(int rank, const char *stack, const char *hint, uint32_t ip4)
     snprintf(contact.host.hint, sizeof contact.host.hint, "%s/%u", hint,
              (unsigned)geteuid());
     contact.is_refused = false;
-    contact.way.count = 1;
-    contact.way.addresses[0].socket.ip4.sin_addr.s_addr = htonl(ip4);
+    contact.tcp.count = 1;
+    contact.tcp.addresses[0].socket.ip4.sin_addr.s_addr = htonl(ip4);
     if (ip4 == 0) {
-        contact.way.count = 0;
+        contact.tcp.count = 0;
         strcpy(contact.problem, "eth7 is no interface");
     }
     fake_publish_record(store, rank, &peer, &contact);
@@ -518,7 +518,7 @@ CHECK_CASE(a_leader_that_is_late_names_a_rank_of_its_table)
                           dl_deadline_after(DL_SECOND)));
     CHECK_OK(dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact));
     dl_buffer_fini(&record);
-    while (dl_local_call(contact.socket, contact.way.token, &call, dl_deadline_after(0),
+    while (dl_local_call(contact.socket, contact.tcp.token, &call, dl_deadline_after(0),
                          &fd)
            == DL_OK) {
         close(fd);
@@ -533,13 +533,13 @@ CHECK_CASE(an_invitation_without_room_for_its_table_is_an_error)
     int connections[2] = {-1, -1};
     dl_endpoint leader = {.size = 2, .connections = connections, .table = dup(0)};
     dl_endpoint member = {.rank = 1, .token = {5}};
-    dl_contact contact = {.way.token = {5}};
+    dl_contact contact = {.tcp.token = {5}};
     dl_peer peer = {.pid = 7, .host = "h"};
     struct rlimit limit;
     int fd;
     int table;
 
-    CHECK_OK(dl_local_listen(contact.way.token, contact.socket, &member.listener));
+    CHECK_OK(dl_local_listen(contact.tcp.token, contact.socket, &member.listener));
     CHECK_OK(dl_contacts_init(&leader.contacts, 0, 2));
     CHECK_OK(dl_contacts_put(&leader.contacts, 1, &peer, &contact, &peer));
     CHECK_OK(dl_invite_rank(&leader, "g", 1, dl_deadline_after(DL_SECOND)));

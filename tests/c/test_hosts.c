@@ -41,16 +41,18 @@ make_outlook(world *all, int rank)
     dl_notices_options options = {.group_name = "g",
                                   .layout = &all->layouts[rank],
                                   .peers = traffics->peers,
-                                  .ways = traffics->known,
+                                  .tcp_contacts = traffics->known,
                                   .listener = &traffics->listeners[rank]};
-    dl_probes probes = {
-        .rank = rank, .size = all->size, .peers = options.peers, .ways = options.ways};
+    dl_probes probes = {.rank = rank,
+                        .size = all->size,
+                        .peers = options.peers,
+                        .tcp_contacts = options.tcp_contacts};
 
     CHECK_OK(dl_notices_init(&all->notices[rank], &options));
     CHECK_OK(dl_probes_init(&all->probes[rank], &probes));
     hosts->notices = &all->notices[rank];
     hosts->probes = &all->probes[rank];
-    hosts->traffic->options.tell = dl_hosts_notify;
+    hosts->traffic->options.notify = dl_hosts_notify;
     if (hosts->board != NULL) {
         hosts->board->options.elsewhere = dl_hosts_check_others;
         hosts->board->options.context = hosts;

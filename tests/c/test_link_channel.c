@@ -42,10 +42,10 @@ fixture_init(fixture *self)
                               .peers = self->all.peers,
                               .layout = &self->layout,
                               .board = &self->boards.boards[0],
-                              .ways = self->all.known,
+                              .tcp_contacts = self->all.known,
                               .listener = &self->all.listeners[0]};
     CHECK_OK(dl_p2p_new(&options, self->memory, &self->engine));
-    dl_link_options_aim(&link, &self->all.ways[0], 0);
+    dl_link_options_aim(&link, &self->all.tcp_contacts[0], 0);
     dl_link_init(&self->link, &link);
     while (!self->link.is_open) {
         CHECK_OK(dl_link_call(&self->link));

@@ -33,7 +33,7 @@ papers_init(papers *all, int size)
         dl_notices_options options = {.group_name = "g",
                                       .layout = &all->layouts[rank],
                                       .peers = all->traffics.peers,
-                                      .ways = all->traffics.known,
+                                      .tcp_contacts = all->traffics.known,
                                       .listener = &all->traffics.listeners[rank]};
         CHECK_OK(dl_notices_init(&all->notices[rank], &options));
     }
@@ -130,13 +130,13 @@ CHECK_CASE(a_long_text_comes_whole)
 static int
 call_with(papers *all, dl_bytes bytes)
 {
-    dl_hello contents = {.group = "g", .caller = 1, .use = DL_FOR_NEWS};
-    const dl_way *way = &all->traffics.ways[0];
+    dl_hello contents = {.group = "g", .caller = 1, .use = DL_FOR_NOTICES};
+    const dl_tcp_contact *tcp = &all->traffics.tcp_contacts[0];
     dl_buffer hello = {0};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
 
-    CHECK(connect(fd, &way->addresses[0].socket.any, way->addresses[0].size) == 0);
-    CHECK_OK(dl_hello_put(&hello, &contents, way->token, false));
+    CHECK(connect(fd, &tcp->addresses[0].socket.any, tcp->addresses[0].size) == 0);
+    CHECK_OK(dl_hello_put(&hello, &contents, tcp->token, false));
     dl_buffer_put(&hello, bytes);
     CHECK(send(fd, hello.data, hello.size, 0) == (ssize_t)hello.size);
     dl_buffer_fini(&hello);
@@ -245,7 +245,7 @@ CHECK_CASE(any_number_of_ranks_is_reported)
     papers_init(&all, MANY);
     dl_address busy = busy_address(held);
     for (int rank = 1; rank < MANY / 2; rank++) {
-        all.traffics.ways[rank].addresses[0] = busy;
+        all.traffics.tcp_contacts[rank].addresses[0] = busy;
     }
     dl_notices_notify(&all.notices[0], &message, 1, dl_deadline_after(DL_SECOND));
     for (int rank = MANY / 2; rank < MANY; rank++) {
@@ -275,7 +275,7 @@ CHECK_CASE(signals_cost_no_notice)
     int held[2];
 
     papers_init(&all, 2);
-    all.traffics.ways[1].addresses[0] = busy_address(held);
+    all.traffics.tcp_contacts[1].addresses[0] = busy_address(held);
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
     CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
     CHECK(timer_settime(timer, 0, &often, NULL) == 0);
@@ -306,7 +306,8 @@ CHECK_CASE(a_probe_shows_whether_a_process_lives)
     dl_probes probes;
 
     traffics_init(&all, 3);
-    dl_probes options = {.rank = 0, .size = 3, .peers = all.peers, .ways = all.known};
+    dl_probes options = {
+        .rank = 0, .size = 3, .peers = all.peers, .tcp_contacts = all.known};
     CHECK_OK(dl_probes_init(&probes, &options));
     for (int i = 0; i < 20; i++) {
         CHECK_OK(dl_probes_poll(&probes, 1, 1));
@@ -363,8 +364,9 @@ CHECK_CASE(any_number_of_ranks_is_looked_at)
         peers[rank] = all.peers[1];
         ranks[rank] = rank < MANY - 1 ? 1 : 2;
     }
-    dl_probes options = {.rank = 0, .size = MANY, .peers = peers, .ways = all.known};
-    options.ways.ranks = ranks;
+    dl_probes options = {
+        .rank = 0, .size = MANY, .peers = peers, .tcp_contacts = all.known};
+    options.tcp_contacts.ranks = ranks;
     CHECK_OK(dl_probes_init(&probes, &options));
     for (int turn = 0; turn < 2; turn++) {
         for (int rank = 1; rank < MANY; rank++) {

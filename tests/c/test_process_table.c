@@ -281,7 +281,7 @@ CHECK_CASE(subscribers_are_woken_at_once_and_report_until_they_are_done)
     dl_process *process = watch(&peer);
     listener one = {.subscriber = {.wake = note_wake, .context = &one}};
     listener two = {
-        .subscriber = {.wake = note_wake, .tell = note_tell, .context = &two}};
+        .subscriber = {.wake = note_wake, .notify = note_tell, .context = &two}};
     dl_deadline deadline = dl_deadline_after(10 * DL_SECOND);
 
     dl_end_subscribe(&one.subscriber);
@@ -298,7 +298,7 @@ CHECK_CASE(subscribers_are_woken_at_once_and_report_until_they_are_done)
     end(child, process);
 }
 
-/* Another host that does not answer keeps `tell` for as long as the test wants. */
+/* Another host that does not answer keeps `notify` for as long as the test wants. */
 typedef struct slow {
     dl_end_subscriber subscriber;
     atomic_int begun;
@@ -340,15 +340,15 @@ CHECK_CASE(telling_holds_nobody_else)
     pid_t child = start_peer(2, false, false, &later);
     dl_process *first = watch(&early);
     dl_process *second = watch(&later);
-    slow teller = {
-        .subscriber = {.wake = no_wake, .tell = tell_slowly, .context = &teller}};
+    slow notifier = {
+        .subscriber = {.wake = no_wake, .notify = tell_slowly, .context = &notifier}};
     listener one = {.subscriber = {.wake = note_wake, .context = &one}};
     dl_deadline deadline = dl_deadline_after(5 * DL_SECOND);
     pthread_t thread;
 
-    dl_end_subscribe(&teller.subscriber);
+    dl_end_subscribe(&notifier.subscriber);
     kill(killed, SIGKILL);
-    while (atomic_load(&teller.begun) == 0 && !dl_deadline_passed(deadline)) {
+    while (atomic_load(&notifier.begun) == 0 && !dl_deadline_passed(deadline)) {
         CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
     }
     dl_end_subscribe(&one.subscriber);
@@ -359,12 +359,12 @@ CHECK_CASE(telling_holds_nobody_else)
     }
     CHECK(atomic_load(&one.wakes) > 0);
     dl_end_unsubscribe(&one.subscriber);
-    CHECK_OK(dl_thread_start(&thread, unsubscribe, &teller.subscriber));
+    CHECK_OK(dl_thread_start(&thread, unsubscribe, &notifier.subscriber));
     CHECK_OK(dl_sleep_until(dl_deadline_after(20 * DL_MILLISECOND)));
-    CHECK(!dl_deadline_passed(deadline) && teller.subscriber.node.next != NULL);
-    atomic_store(&teller.may_end, true);
+    CHECK(!dl_deadline_passed(deadline) && notifier.subscriber.node.next != NULL);
+    atomic_store(&notifier.may_end, true);
     pthread_join(thread, NULL);
-    CHECK(teller.subscriber.node.next == NULL);
+    CHECK(notifier.subscriber.node.next == NULL);
     end(killed, first);
     end(child, second);
 }
@@ -442,7 +442,7 @@ CHECK_CASE(call_sources_are_served_and_end_waits)
 {
     int ends[2];
     listener waits = {.subscriber = {.wake = note_wake, .context = &waits}};
-    dl_call_source calls = {.hear = drain, .context = &ends[0]};
+    dl_call_source calls = {.read = drain, .context = &ends[0]};
     char byte;
 
     CHECK(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);

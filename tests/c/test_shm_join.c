@@ -123,7 +123,7 @@ publish_ended(int rank)
     dl_contact contact = {
         .socket = "distlite-nobody",
         .process.bytes = {1, (uint8_t)rank},
-        .way = {.addresses = {{.socket.ip4 = {.sin_family = AF_INET,
+        .tcp = {.addresses = {{.socket.ip4 = {.sin_family = AF_INET,
                                               .sin_addr.s_addr = 0x0100007f,
                                               .sin_port = htons(reserve_port())},
                                .size = sizeof(struct sockaddr_in)}},

@@ -122,12 +122,12 @@ CHECK_CASE(the_fewer_interfaces_count)
     test_traffics all;
 
     traffics_init_lanes(&all, 2, 3);
-    all.ways[0].count = 2;
-    all.listeners[0].way.count = 2;
+    all.tcp_contacts[0].count = 2;
+    all.listeners[0].tcp.count = 2;
     dl_run_ranks(2, exchange_sizes, &all);
     CHECK_EQUAL(all.traffics[0].routes[1]->link.count, 2);
     CHECK_EQUAL(all.traffics[1].routes[0]->link.count, 2);
-    all.listeners[0].way.count = 3;
+    all.listeners[0].tcp.count = 3;
     traffics_fini(&all);
 }
 
@@ -803,14 +803,14 @@ CHECK_CASE(connections_without_proof_are_closed)
 {
     test_traffics all;
     dl_hello contents = {.group = "g", .caller = 1, .use = DL_FOR_COLLECTIVES};
-    const dl_address *there = &all.ways[0].addresses[0];
+    const dl_address *there = &all.tcp_contacts[0].addresses[0];
     char byte;
 
     traffics_init(&all, 2);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     CHECK(connect(fd, &there->socket.any, there->size) == 0);
     dl_buffer hello = {0};
-    CHECK_OK(dl_hello_put(&hello, &contents, all.ways[1].token, false));
+    CHECK_OK(dl_hello_put(&hello, &contents, all.tcp_contacts[1].token, false));
     CHECK(send(fd, hello.data, hello.size, 0) == (ssize_t)hello.size);
     int64_t until = dl_now() + 5 * DL_SECOND;
     ssize_t got = -1;
@@ -830,7 +830,7 @@ CHECK_CASE(only_the_process_of_the_list_is_taken)
     test_traffics all;
     uint8_t twins[2][DL_TOKEN_SIZE] = {{1}, {2}};
     dl_hello contents = {.group = "g", .caller = 1, .use = DL_FOR_COLLECTIVES};
-    const dl_address *there = &all.ways[0].addresses[0];
+    const dl_address *there = &all.tcp_contacts[0].addresses[0];
     int fds[2];
     char byte;
 
@@ -840,7 +840,7 @@ CHECK_CASE(only_the_process_of_the_list_is_taken)
         contents.own = twins[i];
         fds[i] = socket(AF_INET, SOCK_STREAM, 0);
         CHECK(connect(fds[i], &there->socket.any, there->size) == 0);
-        CHECK_OK(dl_hello_put(&hello, &contents, all.ways[0].token, false));
+        CHECK_OK(dl_hello_put(&hello, &contents, all.tcp_contacts[0].token, false));
         dl_buffer_put(&hello, (dl_bytes){twins[i], 1});
         CHECK(send(fds[i], hello.data, hello.size, 0) == (ssize_t)hello.size);
         dl_buffer_fini(&hello);
@@ -863,12 +863,12 @@ static int
 call_rank_0(const test_traffics *all, const char *group, bool is_probe)
 {
     dl_hello contents = {.group = group, .caller = 1, .use = DL_FOR_MESSAGES};
-    const dl_address *there = &all->ways[0].addresses[0];
+    const dl_address *there = &all->tcp_contacts[0].addresses[0];
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     dl_buffer hello = {0};
 
     CHECK(connect(fd, &there->socket.any, there->size) == 0);
-    CHECK_OK(dl_hello_put(&hello, &contents, all->ways[0].token, is_probe));
+    CHECK_OK(dl_hello_put(&hello, &contents, all->tcp_contacts[0].token, is_probe));
     /* A probe says no more. */
     dl_buffer_put(&hello, (dl_bytes){(const uint8_t *)"more", is_probe ? 0 : 4});
     CHECK(send(fd, hello.data, hello.size, 0) == (ssize_t)hello.size);
@@ -1021,7 +1021,7 @@ CHECK_CASE(a_sleep_at_links_ends_when_it_is_woken)
 static int
 call_without_descriptors(const dl_listener *listener)
 {
-    const dl_address *address = &listener->way.addresses[0];
+    const dl_address *address = &listener->tcp.addresses[0];
     int caller = socket(AF_INET, SOCK_STREAM, 0);
 
     CHECK(connect(caller, &address->socket.any, address->size) == 0);

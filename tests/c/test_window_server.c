@@ -21,12 +21,12 @@ soon(void)
 static void
 begin(void)
 {
-    dl_way way = {.count = 1, .addresses[0].size = sizeof(struct sockaddr_in)};
+    dl_tcp_contact tcp = {.count = 1, .addresses[0].size = sizeof(struct sockaddr_in)};
 
     scene_init(&all);
-    way.addresses[0].socket.ip4.sin_family = AF_INET;
-    way.addresses[0].socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    CHECK_OK(dl_listener_open(&listener, &way));
+    tcp.addresses[0].socket.ip4.sin_family = AF_INET;
+    tcp.addresses[0].socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK_OK(dl_listener_open(&listener, &tcp));
     server = dl_window_server_new("g");
     CHECK(server != NULL);
     CHECK_OK(dl_window_server_add(server, &listener, &all.served));
@@ -49,8 +49,8 @@ open_link(dl_link *link, int rank, int number)
         .group = "g", .there = &all.peers[0], .rank = rank, .use = DL_FOR_WINDOWS};
     dl_deadline limit = soon();
 
-    dl_link_options_aim(&options, &listener.way, 0);
-    options.lane = number;
+    dl_link_options_aim(&options, &listener.tcp, 0);
+    options.index = number;
     dl_link_init(link, &options);
     while (!link->is_open) {
         CHECK_OK(dl_link_call(link));

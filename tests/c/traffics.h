@@ -19,8 +19,8 @@ typedef struct test_traffics {
     pthread_t ear;
     atomic_bool is_over;
     dl_peer peers[DL_RANKS_LIMIT];
-    dl_way ways[DL_RANKS_LIMIT];
-    dl_ways known; /* finds all of them */
+    dl_tcp_contact tcp_contacts[DL_RANKS_LIMIT];
+    dl_tcp_contacts known; /* finds all of them */
     dl_listener listeners[DL_RANKS_LIMIT];
     dl_traffic traffics[DL_RANKS_LIMIT];
 } test_traffics;
@@ -44,9 +44,9 @@ traffics_hear(void *context)
 }
 
 DL_CHECK_UNUSED static void
-traffics_find_way(const void *context, int rank, dl_way *way)
+traffics_find_tcp(const void *context, int rank, dl_tcp_contact *tcp)
 {
-    *way = ((const test_traffics *)context)->ways[rank];
+    *tcp = ((const test_traffics *)context)->tcp_contacts[rank];
 }
 
 /* Each rank has `lanes` addresses, as if it had so many interfaces. */
@@ -55,7 +55,7 @@ traffics_init_lanes(test_traffics *all, int size, int lanes)
 {
     dl_address here = {.size = sizeof here.socket.ip4};
 
-    *all = (test_traffics){.size = size, .known = {traffics_find_way, all, NULL}};
+    *all = (test_traffics){.size = size, .known = {traffics_find_tcp, all, NULL}};
     if (traffics_token != NULL) {
         CHECK_OK(dl_secret_new(dl_bytes_of(traffics_token), &all->secret));
     }
@@ -66,15 +66,15 @@ traffics_init_lanes(test_traffics *all, int size, int lanes)
     here.socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     for (int rank = 0; rank < size; rank++) {
         all->peers[rank] = (dl_peer){.pid = 100 + rank, .host = "h"};
-        memset(all->ways[rank].token, rank + 1, DL_TOKEN_SIZE);
-        all->ways[rank].count = lanes;
-        all->ways[rank].secret = all->tls == NULL ? all->secret : NULL;
-        all->ways[rank].tls = all->tls;
-        for (int lane = 0; lane < lanes; lane++) {
-            all->ways[rank].addresses[lane] = here;
+        memset(all->tcp_contacts[rank].token, rank + 1, DL_TOKEN_SIZE);
+        all->tcp_contacts[rank].count = lanes;
+        all->tcp_contacts[rank].secret = all->tls == NULL ? all->secret : NULL;
+        all->tcp_contacts[rank].tls = all->tls;
+        for (int index = 0; index < lanes; index++) {
+            all->tcp_contacts[rank].addresses[index] = here;
         }
-        CHECK_OK(dl_listener_open(&all->listeners[rank], &all->ways[rank]));
-        all->ways[rank] = all->listeners[rank].way;
+        CHECK_OK(dl_listener_open(&all->listeners[rank], &all->tcp_contacts[rank]));
+        all->tcp_contacts[rank] = all->listeners[rank].tcp;
     }
     for (int rank = 0; rank < size; rank++) {
         dl_traffic_options options = {
@@ -82,7 +82,7 @@ traffics_init_lanes(test_traffics *all, int size, int lanes)
             .size = size,
             .group_name = "g",
             .peers = all->peers,
-            .ways = all->known,
+            .tcp_contacts = all->known,
             .listener = &all->listeners[rank],
         };
         CHECK_OK(dl_traffic_init(&all->traffics[rank], &options));

@@ -40,12 +40,12 @@ require(bool is_true)
 static void
 expect_messages(dl_route *route, const uint8_t *sizes, outcome *found)
 {
-    static dl_listener listener = {.way = {.count = 1}};
+    static dl_listener listener = {.tcp = {.count = 1}};
     static const dl_fingerprint called[DL_ROUTE_HISTORY];
     dl_link_options options = {
         .group = "g", .there = &peer, .peer = 1, .listener = &listener};
 
-    require(dl_bundle_init(&route->link, &options, &listener.way) == DL_OK);
+    require(dl_bundle_init(&route->link, &options, &listener.tcp) == DL_OK);
     route->link.is_open = true;
     route->link.links[0].is_open = true;
     route->op = &op;

@@ -48,30 +48,30 @@ require(bool is_true)
 static void
 open_room(room *r, bool has_token)
 {
-    dl_way way = {.count = 1};
-    dl_address *here = &way.addresses[0];
+    dl_tcp_contact tcp = {.count = 1};
+    dl_address *here = &tcp.addresses[0];
 
     here->size = sizeof here->socket.ip4;
     here->socket.ip4.sin_family = AF_INET;
     here->socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    require(dl_random(way.token, sizeof way.token) == DL_OK);
+    require(dl_random(tcp.token, sizeof tcp.token) == DL_OK);
     if (has_token) {
         require(dl_secret_new(DL_LITERAL("token"), &r->secret) == DL_OK);
-        way.secret = r->secret;
+        tcp.secret = r->secret;
     }
-    require(dl_listener_open(&r->listener, &way) == DL_OK);
+    require(dl_listener_open(&r->listener, &tcp) == DL_OK);
 }
 
 static void
 call(const room *r, caller *self)
 {
-    const dl_address *to = &r->listener.way.addresses[0];
+    const dl_address *to = &r->listener.tcp.addresses[0];
 
     self->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     require(self->fd > 0 && connect(self->fd, &to->socket.any, to->size) == 0);
     self->proof = (dl_proof){
         .terms = &dl_link_proof,
-        .context = {r->listener.way.token, sizeof r->listener.way.token},
+        .context = {r->listener.tcp.token, sizeof r->listener.tcp.token},
     };
 }
 
@@ -106,7 +106,7 @@ put_honest(const room *r, caller *self, dl_buffer *said)
         self->has_proved = true;
     }
     const dl_hello hello = {.group = "group", .use = DL_FOR_COLLECTIVES, .caller = 1};
-    require(dl_hello_put(said, &hello, r->listener.way.token, false) == DL_OK);
+    require(dl_hello_put(said, &hello, r->listener.tcp.token, false) == DL_OK);
     self->has_said_hello = true;
 }
 
@@ -158,7 +158,7 @@ say(room *r, caller *self, uint8_t how, dl_bytes noise)
 static bool
 may_be_known(const room *r, const caller *self)
 {
-    const uint8_t *token = r->listener.way.token;
+    const uint8_t *token = r->listener.tcp.token;
 
     return self->said.size > 0
            && memmem(self->said.data, self->said.size, token, DL_TOKEN_SIZE) != NULL
@@ -206,7 +206,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!self->is_reset) {
             say(&r, self, how, (dl_bytes){input.data + 2, count});
         }
-        require(r.listener.stranger_count <= CONNECTIONS);
+        require(r.listener.pending_count <= CONNECTIONS);
         input = (dl_bytes){input.data + 2 + count, most - count};
     }
     take_all(&r);

@@ -39,17 +39,17 @@ static void
 take_endpoint(dl_bytes bytes)
 {
     dl_peer peer = {.pid = 0};
-    dl_contact contact = {.way.count = 0};
+    dl_contact contact = {.tcp.count = 0};
     dl_buffer again = {0};
     dl_peer peer_again = {.pid = 0};
-    dl_contact contact_again = {.way.count = 0};
+    dl_contact contact_again = {.tcp.count = 0};
 
     if (dl_endpoint_take(bytes, &peer, &contact) == DL_OK) {
         dl_endpoint_put(&again, &peer, &contact);
         require(dl_endpoint_take(dl_buffer_bytes(&again), &peer_again, &contact_again)
                 == DL_OK);
         require(peer_again.pid == peer.pid && strcmp(peer_again.host, peer.host) == 0
-                && contact_again.way.count == contact.way.count);
+                && contact_again.tcp.count == contact.tcp.count);
         dl_buffer_fini(&again);
     }
 }
@@ -59,13 +59,13 @@ take_all(dl_bytes bytes)
 {
     dl_peer peers[RANKS] = {{.pid = 1}};
     dl_endpoint endpoint = {.size = RANKS, .peers = peers};
-    dl_way way;
+    dl_tcp_contact tcp;
 
     require(dl_contacts_init(&endpoint.contacts, 0, RANKS) == DL_OK);
     if (dl_endpoint_take_all(&endpoint, bytes) == DL_OK) {
         for (int rank = 1; rank < RANKS; rank++) {
-            dl_contacts_find_way(&endpoint.contacts, rank, &way);
-            require(way.count <= DL_INTERFACES_LIMIT);
+            dl_contacts_find_tcp(&endpoint.contacts, rank, &tcp);
+            require(tcp.count <= DL_INTERFACES_LIMIT);
         }
     }
     dl_contacts_fini(&endpoint.contacts);
@@ -76,7 +76,7 @@ take_table(dl_bytes bytes)
 {
     dl_contacts contacts;
     dl_buffer table = {0};
-    dl_way way;
+    dl_tcp_contact tcp;
     dl_peer peer;
     char text[DL_PROBLEM_SIZE];
 
@@ -84,10 +84,10 @@ take_table(dl_bytes bytes)
     require(dl_buffer_set(&table, bytes) == DL_OK);
     if (dl_contacts_take(&contacts, &table) == DL_OK) {
         for (int rank = 0; rank < RANKS; rank++) {
-            dl_contacts_find_way(&contacts, rank, &way);
-            require(way.count <= DL_INTERFACES_LIMIT);
-            for (int i = 0; i < way.count; i++) {
-                dl_address_text(&way.addresses[i], text);
+            dl_contacts_find_tcp(&contacts, rank, &tcp);
+            require(tcp.count <= DL_INTERFACES_LIMIT);
+            for (int i = 0; i < tcp.count; i++) {
+                dl_address_text(&tcp.addresses[i], text);
             }
             dl_contacts_problem(&contacts, rank, text);
             peer = dl_contacts_peer(&contacts, rank);

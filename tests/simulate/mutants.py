@@ -215,7 +215,7 @@ MUTANTS = {
         seed=0,
     ),
     "a leader greets the wrong side": Mutant(
-        "pg/cpu/roster.c",
+        "pg/cpu/bootstrap.c",
         "leader_at(layout, -distance),\n                                 &self",
         "leader_at(layout, distance),\n                                 &self",
         "join",
@@ -250,7 +250,7 @@ MUTANTS = {
         seed=3,
     ),
     "leaders do not compare their records": Mutant(
-        "pg/cpu/roster.c",
+        "pg/cpu/bootstrap.c",
         "        DL_TRY(dl_endpoint_compare(endpoint, &self->theirs[round++]));",
         "        round++;",
         "join",

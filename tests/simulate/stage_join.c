@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "pg/cpu/roster.h"
+#include "pg/cpu/bootstrap.h"
 #include "ranks.h"
 #include "store/prefix_store.h"
 
@@ -165,12 +165,12 @@ check_time(const member *self, int64_t deadline)
 
 static dl_status
 join_group(member *self, const dl_backend_options *options, int64_t limit,
-           int64_t *pids, dl_roster **roster)
+           int64_t *pids, dl_bootstrap **bootstrap)
 {
     dl_deadline deadline = dl_deadline_after(limit);
 
     self->deadline = deadline.at;
-    dl_status status = dl_roster_new(options, deadline, roster);
+    dl_status status = dl_bootstrap_new(options, deadline, bootstrap);
     sim_note("%s joins %s: %d %s", self->name, options->group_name, status,
              status == DL_OK ? "" : dl_last_error()->text);
     if (status != DL_OK) {
@@ -179,7 +179,7 @@ join_group(member *self, const dl_backend_options *options, int64_t limit,
     }
     check_time(self, deadline.at);
     for (int rank = 0; status == DL_OK && rank < options->size; rank++) {
-        pids[rank] = (*roster)->endpoint.peers[rank].pid;
+        pids[rank] = (*bootstrap)->endpoint.peers[rank].pid;
     }
     return status;
 }
@@ -189,7 +189,7 @@ static void
 join_sub(member *self, dl_store *store)
 {
     dl_backend_options options = {.group_name = "some"};
-    dl_roster *roster = NULL;
+    dl_bootstrap *bootstrap = NULL;
     dl_store *below = NULL;
 
     for (int rank = 0; rank < run.size; rank++) {
@@ -203,9 +203,10 @@ join_sub(member *self, dl_store *store)
         sim_fail("no store: %s", dl_last_error()->text);
     }
     options.store = below;
-    if (join_group(self, &options, LAST_DEADLINE, self->sub_pids, &roster) == DL_OK) {
+    if (join_group(self, &options, LAST_DEADLINE, self->sub_pids, &bootstrap)
+        == DL_OK) {
         self->has_sub = true;
-        dl_backend_origin_unref(&roster->base);
+        dl_backend_origin_unref(&bootstrap->base);
     }
     dl_store_unref(below);
 }
@@ -219,10 +220,10 @@ run_member(member *self, dl_store *store)
         .size = self->size,
         .group_name = "all",
     };
-    dl_roster *roster = NULL;
+    dl_bootstrap *bootstrap = NULL;
 
     if (join_group(self, &options, self->is_last ? LAST_DEADLINE : run.limit,
-                   self->pids, &roster)
+                   self->pids, &bootstrap)
         != DL_OK) {
         return;
     }
@@ -231,7 +232,7 @@ run_member(member *self, dl_store *store)
     if (self->is_last) {
         join_sub(self, store);
     }
-    dl_backend_origin_unref(&roster->base);
+    dl_backend_origin_unref(&bootstrap->base);
 }
 
 static void *

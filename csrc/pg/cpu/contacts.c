@@ -15,8 +15,8 @@
 /* "dltab" and, in the last byte, a version. */
 #define TABLE_MAGIC UINT64_C(0x0100006261746c64)
 
-/* Precedes the entries, which the tails follow.  All ranks have the same byte order: they
- * could not read each other's arrays otherwise. */
+/* Precedes the entries, which the tails follow.  All ranks have the same byte order:
+ * they could not read each other's arrays otherwise. */
 typedef struct table_head {
     uint64_t magic;
     uint32_t count;
@@ -81,10 +81,10 @@ hash_text(const char *text)
 }
 
 static bool
-has_loopback(const dl_way *way)
+has_loopback(const dl_tcp_contact *tcp)
 {
-    for (int i = 0; i < way->count; i++) {
-        if (dl_address_is_loopback(&way->addresses[i])) {
+    for (int i = 0; i < tcp->count; i++) {
+        if (dl_address_is_loopback(&tcp->addresses[i])) {
             return true;
         }
     }
@@ -161,8 +161,8 @@ dl_contacts_put(dl_contacts *contacts, int rank, const dl_peer *peer,
         .tail = (uint32_t)tails->size,
         .tls_mode = (uint8_t)contact->tls_mode,
         .is_refused = contact->is_refused,
-        .has_loopback = has_loopback(&contact->way),
-        .has_address = contact->way.count > 0,
+        .has_loopback = has_loopback(&contact->tcp),
+        .has_address = contact->tcp.count > 0,
         .has_socket = read_socket(contact->socket, socket),
         .has_problem = contact->problem[0] != '\0',
     };
@@ -171,8 +171,8 @@ dl_contacts_put(dl_contacts *contacts, int rank, const dl_peer *peer,
         return dl_fail_no_memory();
     }
     entry.host_name = name->offset;
-    memcpy(entry.token, contact->way.token, sizeof entry.token);
-    dl_way_put(tails, &contact->way);
+    memcpy(entry.token, contact->tcp.token, sizeof entry.token);
+    dl_tcp_contact_put(tails, &contact->tcp);
     if (entry.has_socket) {
         dl_buffer_put(tails, (dl_bytes){socket, sizeof socket});
     }
@@ -193,15 +193,16 @@ entries_size(const dl_contacts *contacts)
     return (size_t)contacts->size * sizeof *contacts->entries;
 }
 
-/* Returns whether the addresses of a tail can be read, and are there if they should be. */
+/* Returns whether the addresses of a tail can be read, and are there if they should
+ * be. */
 static bool
 has_way(const dl_contact_entry *entry, dl_bytes tails)
 {
     dl_reader reader =
         dl_reader_of((dl_bytes){tails.data + entry->tail, tails.size - entry->tail});
-    dl_way way;
+    dl_tcp_contact tcp;
 
-    return dl_way_take(&reader, &way) && entry->has_address == (way.count > 0);
+    return dl_tcp_contact_take(&reader, &tcp) && entry->has_address == (tcp.count > 0);
 }
 
 /* Names end within the tails, because these end with a zero. */
@@ -350,9 +351,9 @@ dl_contacts_leader(const dl_contacts *contacts, int rank)
     return lowest;
 }
 
-/* The rank's tail, from its way on, which is read. */
+/* The rank's tail, from its addresses on, which are read. */
 static dl_reader
-open_tail(const dl_contacts *contacts, int rank, dl_way *way)
+open_tail(const dl_contacts *contacts, int rank, dl_tcp_contact *tcp)
 {
     uint32_t tail = contacts->entries[rank].tail;
     dl_bytes tails = contacts->tails;
@@ -360,21 +361,21 @@ open_tail(const dl_contacts *contacts, int rank, dl_way *way)
         dl_reader_of(tail == 0 ? (dl_bytes){NULL, 0}
                                : (dl_bytes){tails.data + tail, tails.size - tail});
 
-    way->count = 0;
-    way->life_port = 0;
-    (void)dl_way_take(&reader, way);
+    tcp->count = 0;
+    tcp->life_port = 0;
+    (void)dl_tcp_contact_take(&reader, tcp);
     return reader;
 }
 
 void
-dl_contacts_find_way(const void *contacts, int rank, dl_way *way)
+dl_contacts_find_tcp(const void *contacts, int rank, dl_tcp_contact *tcp)
 {
     const dl_contacts *self = contacts;
 
-    (void)open_tail(self, rank, way);
-    memcpy(way->token, self->entries[rank].token, sizeof way->token);
-    way->secret = self->secret;
-    way->tls = self->tls;
+    (void)open_tail(self, rank, tcp);
+    memcpy(tcp->token, self->entries[rank].token, sizeof tcp->token);
+    tcp->secret = self->secret;
+    tcp->tls = self->tls;
 }
 
 /* Reads the socket of a tail, if it is there. */
@@ -399,8 +400,8 @@ void
 dl_contacts_socket(const dl_contacts *contacts, int rank,
                    char socket[DL_LOCAL_NAME_SIZE])
 {
-    dl_way way;
-    dl_reader reader = open_tail(contacts, rank, &way);
+    dl_tcp_contact tcp;
+    dl_reader reader = open_tail(contacts, rank, &tcp);
 
     take_socket(&reader, contacts->entries[rank].has_socket, socket);
 }
@@ -409,8 +410,8 @@ void
 dl_contacts_problem(const dl_contacts *contacts, int rank,
                     char problem[DL_PROBLEM_SIZE])
 {
-    dl_way way;
-    dl_reader reader = open_tail(contacts, rank, &way);
+    dl_tcp_contact tcp;
+    dl_reader reader = open_tail(contacts, rank, &tcp);
     char socket[DL_LOCAL_NAME_SIZE];
     dl_bytes text = {0};
 
@@ -438,15 +439,15 @@ address_bytes(const dl_address *address)
 }
 
 void
-dl_way_put(dl_buffer *buffer, const dl_way *way)
+dl_tcp_contact_put(dl_buffer *buffer, const dl_tcp_contact *tcp)
 {
-    dl_put_u32(buffer, (uint32_t)way->count);
-    for (int i = 0; i < way->count; i++) {
-        dl_put_bytes(buffer, address_bytes(&way->addresses[i]));
+    dl_put_u32(buffer, (uint32_t)tcp->count);
+    for (int i = 0; i < tcp->count; i++) {
+        dl_put_bytes(buffer, address_bytes(&tcp->addresses[i]));
         /* The port has the same offset in both families. */
-        dl_put_u32(buffer, ntohs(way->addresses[i].socket.ip4.sin_port));
+        dl_put_u32(buffer, ntohs(tcp->addresses[i].socket.ip4.sin_port));
     }
-    dl_put_u32(buffer, way->life_port);
+    dl_put_u32(buffer, tcp->life_port);
 }
 
 static bool
@@ -475,7 +476,7 @@ take_address(dl_reader *reader, dl_address *address)
 
 /* The list is empty for a rank without an address. */
 bool
-dl_way_take(dl_reader *reader, dl_way *way)
+dl_tcp_contact_take(dl_reader *reader, dl_tcp_contact *tcp)
 {
     uint32_t count;
     uint32_t life_port;
@@ -483,15 +484,15 @@ dl_way_take(dl_reader *reader, dl_way *way)
     if (!dl_take_u32(reader, &count) || count > DL_INTERFACES_LIMIT) {
         return false;
     }
-    way->count = (int)count;
-    for (int i = 0; i < way->count; i++) {
-        if (!take_address(reader, &way->addresses[i])) {
+    tcp->count = (int)count;
+    for (int i = 0; i < tcp->count; i++) {
+        if (!take_address(reader, &tcp->addresses[i])) {
             return false;
         }
     }
     if (!dl_take_u32(reader, &life_port) || life_port > UINT16_MAX) {
         return false;
     }
-    way->life_port = (uint16_t)life_port;
+    tcp->life_port = (uint16_t)life_port;
     return true;
 }

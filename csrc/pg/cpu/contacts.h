@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How the ranks of a group are reached, in little memory: every rank keeps this of every
- * other one, and calls few of them.  A rank's record is decoded when it comes (a
- * dl_contact, of more than a kilobyte), and kept as an entry of fixed size, by rank, and a
- * tail that is decoded again when the rank is called:
+ * How the ranks of a group are reached, in little memory: every rank keeps this of
+ * every other one, and calls few of them.  A rank's record is decoded when it comes (a
+ * dl_contact, of more than a kilobyte), and kept as an entry of fixed size, by rank,
+ * and a tail that is decoded again when the rank is called:
  *
  *     entries   token, host, process, settings, offsets of the tail and the host's name
  *     tails     addresses; socket, if there is one; problem, if there is one; and the
  *               names of hosts, each of them once
  *
- * Once the records of all ranks are known, the two are put into one table, which does not
- * change any more.  It is sent to other hosts as it is, and the ranks of a host may map
- * one table in place of one each.  Knows nothing of the store, and of who reads the
+ * Once the records of all ranks are known, the two are put into one table, which does
+ * not change any more.  It is sent to other hosts as it is, and the ranks of a host may
+ * map one table in place of one each.  Knows nothing of the store, and of who reads the
  * records. */
 #ifndef DISTLITE_PG_CPU_CONTACTS_H
 #define DISTLITE_PG_CPU_CONTACTS_H
@@ -40,9 +40,9 @@ typedef struct dl_host {
     char hint[DL_HOST_HINT_SIZE];   /* DISTLITE_HOST_HINT, and the user's id */
 } dl_host;
 
-/* Hashes of the two texts, which are kept in their place.  Every rank computes the same.
- * Should two hosts ever share them, the ranks of one do not reach those of the other by
- * their sockets, and are divided as others that do not (pg/cpu/reach.h). */
+/* Hashes of the two texts, which are kept in their place.  Every rank computes the
+ * same.  Should two hosts ever share them, the ranks of one do not reach those of the
+ * other by their sockets, and are divided as others that do not (pg/cpu/reach.h). */
 typedef struct dl_host_id {
     uint64_t stack;
     uint64_t hint;
@@ -54,7 +54,7 @@ typedef struct dl_contact {
     char host_name[DL_HOST_NAME_SIZE];
     dl_host host;
     dl_process_id process;
-    dl_way way;                    /* for other hosts; may have no address */
+    dl_tcp_contact tcp;            /* for other hosts; may have no address */
     dl_tls_mode tls_mode;          /* of its links */
     char problem[DL_PROBLEM_SIZE]; /* why it has none */
     /* Its settings name an interface or transport that does not exist: an error in
@@ -97,23 +97,24 @@ typedef struct dl_contacts {
 dl_status dl_contacts_init(dl_contacts *contacts, int rank, int size);
 void dl_contacts_fini(dl_contacts *contacts);
 
-/* Keeps what is needed of a rank's record, and sets `*kept` to `peer`, whose host's name
- * is copied, once for all ranks of the host; it is valid until there is a table.  Of a
- * rank that is put again the last one counts.  Returns DL_NO_MEMORY. */
+/* Keeps what is needed of a rank's record, and sets `*kept` to `peer`, whose host's
+ * name is copied, once for all ranks of the host; it is valid until there is a table.
+ * Of a rank that is put again the last one counts.  Returns DL_NO_MEMORY. */
 dl_status dl_contacts_put(dl_contacts *contacts, int rank, const dl_peer *peer,
                           const dl_contact *contact, dl_peer *kept);
 
 /* Makes the table of the ranks that were put, unless there is one. */
 dl_status dl_contacts_make_table(dl_contacts *contacts);
 
-/* Take the table that another rank has made in place of what was put: dl_contacts_take()
- * the memory of the buffer, dl_contacts_map() a file of dl_contacts_share(), which stays
- * the caller's.  Returns DL_PROTOCOL for a damaged table, or one that lacks a rank. */
+/* Take the table that another rank has made in place of what was put:
+ * dl_contacts_take() the memory of the buffer, dl_contacts_map() a file of
+ * dl_contacts_share(), which stays the caller's.  Returns DL_PROTOCOL for a damaged
+ * table, or one that lacks a rank. */
 dl_status dl_contacts_take(dl_contacts *contacts, dl_buffer *table);
 dl_status dl_contacts_map(dl_contacts *contacts, int file);
 
-/* Moves the table into a file that other ranks of the host can map; the caller closes it
- * with dl_socket_close(). */
+/* Moves the table into a file that other ranks of the host can map; the caller closes
+ * it with dl_socket_close(). */
 dl_status dl_contacts_share(dl_contacts *contacts, int *file);
 
 /* Returns the table; empty if there is none.  It is valid until it is shared. */
@@ -132,17 +133,17 @@ dl_host_id_equal(const dl_host_id *left, const dl_host_id *right)
     return left->stack == right->stack && left->hint == right->hint;
 }
 
-/* Return parts of a rank's contact; empty if it was not put.  dl_contacts_find_way() is a
- * dl_ways' function, whose context is the contacts. */
-void dl_contacts_find_way(const void *contacts, int rank, dl_way *way);
+/* Return parts of a rank's contact; empty if it was not put.  dl_contacts_find_tcp() is
+ * a dl_tcp_contacts' function, whose context is the contacts. */
+void dl_contacts_find_tcp(const void *contacts, int rank, dl_tcp_contact *tcp);
 void dl_contacts_socket(const dl_contacts *contacts, int rank,
                         char socket[DL_LOCAL_NAME_SIZE]);
 void dl_contacts_problem(const dl_contacts *contacts, int rank,
                          char problem[DL_PROBLEM_SIZE]);
 
-/* Writes and reads a way's addresses and ports, in a record as well.  Returns false for
- * damaged bytes. */
-void dl_way_put(dl_buffer *buffer, const dl_way *way);
-bool dl_way_take(dl_reader *reader, dl_way *way);
+/* Writes and reads a contact's addresses and ports, in a record as well.  Returns false
+ * for damaged bytes. */
+void dl_tcp_contact_put(dl_buffer *buffer, const dl_tcp_contact *tcp);
+bool dl_tcp_contact_take(dl_reader *reader, dl_tcp_contact *tcp);
 
 #endif

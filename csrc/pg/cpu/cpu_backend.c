@@ -19,7 +19,7 @@ static void
 leave_hosts(dl_cpu_backend *self, const dl_error *cause, const dl_error *message)
 {
     dl_traffic_abort(&self->traffic, cause, message);
-    dl_cpu_end_calls(self->roster, self->group_name, message);
+    dl_cpu_end_calls(self->bootstrap, self->group_name, message);
 }
 
 /* The message names this rank, because the boards of other hosts do not have it. */
@@ -76,7 +76,7 @@ static void
 return_loan(dl_cpu_backend *self)
 {
     if (self->fork_generation == dl_fork_generation()) {
-        dl_arena_return(&self->roster->membership.arena, &self->loan);
+        dl_arena_return(&self->bootstrap->membership.arena, &self->loan);
     }
 }
 
@@ -96,9 +96,9 @@ free_backend(dl_backend *backend)
     dl_exchange_fini(&self->exchange);
     dl_board_fini(&self->board);
     dl_shared_views_fini(&self->views);
-    if (self->roster != NULL) {
+    if (self->bootstrap != NULL) {
         return_loan(self);
-        dl_backend_origin_unref(&self->roster->base);
+        dl_backend_origin_unref(&self->bootstrap->base);
     }
     dl_buffer_fini(&self->staging);
     dl_layout_fini(&self->layout);
@@ -134,7 +134,7 @@ watch_elsewhere(dl_cpu_backend *self, int rank)
 {
     dl_notices_poll(&self->notices);
     DL_TRY(dl_notices_watch(&self->notices, rank));
-    return dl_probes_poll(&self->roster->probes, self->origin_ranks[rank], rank);
+    return dl_probes_poll(&self->bootstrap->probes, self->origin_ranks[rank], rank);
 }
 
 static dl_status
@@ -173,7 +173,7 @@ rank_lost(dl_cpu_backend *self, int rank)
 static dl_status
 probe_rank(dl_cpu_backend *self, int rank)
 {
-    return dl_probes_lost(&self->roster->probes, self->origin_ranks[rank], rank);
+    return dl_probes_lost(&self->bootstrap->probes, self->origin_ranks[rank], rank);
 }
 
 /* Probes one rank of each other host, the leader, which tells all about the others of
@@ -226,7 +226,7 @@ rank_has_ended(dl_backend *backend, int rank)
     }
     dl_notices_poll(&self->notices);
     return dl_process_has_ended(self->processes[rank])
-           || dl_probes_has_ended(&self->roster->probes, self->origin_ranks[rank]);
+           || dl_probes_has_ended(&self->bootstrap->probes, self->origin_ranks[rank]);
 }
 
 /* The join accepts only processes of this user (net/local.h), and links only those that
@@ -237,8 +237,8 @@ is_proved(dl_backend *backend, int rank)
     const dl_cpu_backend *self = dl_cpu_self(backend);
 
     return rank == self->rank || self->layout.host_of[rank] == self->layout.host
-           || self->roster->endpoint.secret != NULL
-           || self->roster->endpoint.tls != NULL;
+           || self->bootstrap->endpoint.secret != NULL
+           || self->bootstrap->endpoint.tls != NULL;
 }
 
 static dl_status
@@ -248,7 +248,7 @@ share_memory(dl_backend *backend, size_t size, dl_region **region)
 
     return self->size == 1
                ? dl_region_new(size, region)
-               : dl_shared_new(&self->roster->membership.arena, size, region);
+               : dl_shared_new(&self->bootstrap->membership.arena, size, region);
 }
 
 static dl_status
@@ -262,8 +262,8 @@ make_window(dl_backend *backend, const dl_window_options *options,
         group.layout = &self->layout;
         group.peers = self->peers;
         group.processes = self->processes;
-        group.roster = self->roster;
-        group.ways = self->ways;
+        group.bootstrap = self->bootstrap;
+        group.tcp_contacts = self->tcp_contacts;
         group.may_spin = self->board.header->cores_per_rank > 0;
     }
     return dl_cpu_window_new(&group, options, part);
@@ -338,7 +338,7 @@ copy_locals(dl_cpu_backend *self)
     }
     for (int rank = 0; rank < self->size; rank++) {
         self->processes[rank] =
-            self->roster->endpoint.processes[self->origin_ranks[rank]];
+            self->bootstrap->endpoint.processes[self->origin_ranks[rank]];
     }
     for (int local_rank = 0; local_rank < count; local_rank++) {
         self->local_peers[local_rank] = self->peers[ranks[local_rank]];
@@ -358,33 +358,33 @@ open_hosts(dl_cpu_backend *self)
         .size = self->size,
         .group_name = self->group_name,
         .peers = self->peers,
-        .ways = self->ways,
-        .listener = &self->roster->endpoint.calls,
+        .tcp_contacts = self->tcp_contacts,
+        .listener = &self->bootstrap->endpoint.calls,
         .may_spin = self->board.header->cores_per_rank > 0,
         .check = dl_hosts_check,
         .late = dl_hosts_late,
         .add_awaited = dl_hosts_add_remote,
         .announce_timeout = dl_hosts_announce_own_timeout,
         .others_know = dl_hosts_others_know,
-        .tell = dl_hosts_notify,
+        .notify = dl_hosts_notify,
         .context = &self->hosts,
     };
     dl_notices_options notices = {
         .group_name = self->group_name,
         .layout = &self->layout,
         .peers = self->peers,
-        .ways = self->ways,
+        .tcp_contacts = self->tcp_contacts,
         .processes = self->processes,
-        .listener = &self->roster->endpoint.calls,
+        .listener = &self->bootstrap->endpoint.calls,
     };
 
-    dl_listener_forget_end(&self->roster->endpoint.calls, self->group_name);
+    dl_listener_forget_end(&self->bootstrap->endpoint.calls, self->group_name);
     DL_TRY(dl_traffic_init(&self->traffic, &options));
     DL_TRY(dl_notices_init(&self->notices, &notices));
     self->hosts.layout = &self->layout;
     self->hosts.traffic = &self->traffic;
     self->hosts.notices = &self->notices;
-    self->hosts.probes = &self->roster->probes;
+    self->hosts.probes = &self->bootstrap->probes;
     self->hosts.origin_ranks = self->origin_ranks;
     self->hosts.processes = self->processes;
     self->hosts.board = is_alone ? NULL : &self->board;
@@ -418,7 +418,7 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
     };
     size_t offset = dl_board_memory(options.size, DL_BOARD_CHUNK);
 
-    DL_TRY(dl_shared_views_init(&self->views, &self->roster->membership.arena,
+    DL_TRY(dl_shared_views_init(&self->views, &self->bootstrap->membership.arena,
                                 options.size));
     DL_TRY(dl_board_init(&self->board, &options, segment->memory, segment->size));
     DL_TRY(dl_exchange_init(&self->exchange, &self->board));
@@ -427,13 +427,13 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
         .peers = self->peers,
         .layout = layout,
         .board = &self->board,
-        .ways = self->ways,
-        .listener = &self->roster->endpoint.calls,
+        .tcp_contacts = self->tcp_contacts,
+        .listener = &self->bootstrap->endpoint.calls,
         .notices = &self->notices,
     };
     DL_TRY(dl_p2p_new(&messages, (char *)segment->memory + offset, &self->p2p));
     /* Programs make many groups out of this one, whose memory waits for its use. */
-    if (segment == &self->roster->membership.arena.home) {
+    if (segment == &self->bootstrap->membership.arena.home) {
         dl_board_populate(&self->board);
         dl_p2p_populate(self->p2p);
     }
@@ -454,7 +454,7 @@ wake_waits(void *context)
 }
 
 static bool
-tell_ended(void *context)
+notify_ended(void *context)
 {
     dl_cpu_backend *self = context;
 
@@ -468,7 +468,7 @@ watch_ends(dl_cpu_backend *self)
 {
     self->ends = (dl_end_subscriber){
         .wake = wake_waits,
-        .tell = dl_cpu_has_hosts(self) ? tell_ended : NULL,
+        .notify = dl_cpu_has_hosts(self) ? notify_ended : NULL,
         .context = self,
     };
     dl_end_subscribe(&self->ends);
@@ -478,13 +478,13 @@ static dl_status
 take_members(dl_cpu_backend *self, const dl_backend_options *options)
 {
     dl_cpu_members all;
-    dl_status status = dl_cpu_members_init(&all, self->roster, options);
+    dl_status status = dl_cpu_members_init(&all, self->bootstrap, options);
 
-    self->base.origin = &self->roster->base;
+    self->base.origin = &self->bootstrap->base;
     self->base.origin_ranks = all.origins;
     self->layout = all.layout;
     self->peers = all.peers;
-    self->ways = all.ways;
+    self->tcp_contacts = all.tcp_contacts;
     self->origin_ranks = all.origins;
     return status;
 }
@@ -493,9 +493,9 @@ static dl_status
 meet_ranks(dl_cpu_backend *self, const dl_backend_options *options,
            dl_deadline deadline)
 {
-    DL_TRY(dl_roster_new(options, deadline, &self->roster));
+    DL_TRY(dl_bootstrap_new(options, deadline, &self->bootstrap));
     DL_TRY(take_members(self, options));
-    return open_memory(self, &self->roster->membership.arena.home);
+    return open_memory(self, &self->bootstrap->membership.arena.home);
 }
 
 static dl_status
@@ -504,9 +504,9 @@ borrow_memory(dl_cpu_backend *self, dl_deadline deadline)
     dl_borrower borrower;
     int *local_ranks;
 
-    DL_TRY(dl_cpu_borrower_init(&borrower, self->roster, &self->layout,
+    DL_TRY(dl_cpu_borrower_init(&borrower, self->bootstrap, &self->layout,
                                 self->origin_ranks, self->group_name, &local_ranks));
-    dl_status status = dl_arena_borrow(&self->roster->membership.arena, &borrower,
+    dl_status status = dl_arena_borrow(&self->bootstrap->membership.arena, &borrower,
                                        deadline, &self->loan);
     free(local_ranks);
     return status;
@@ -517,7 +517,7 @@ static dl_status
 make_from_origin(dl_cpu_backend *self, const dl_backend_options *options,
                  dl_deadline deadline)
 {
-    self->roster = (dl_roster *)(void *)dl_backend_origin_ref(options->origin);
+    self->bootstrap = (dl_bootstrap *)(void *)dl_backend_origin_ref(options->origin);
     DL_TRY(take_members(self, options));
     DL_TRY(borrow_memory(self, deadline));
     return open_memory(self, &self->loan.segment);
@@ -527,8 +527,8 @@ make_from_origin(dl_cpu_backend *self, const dl_backend_options *options,
 static const dl_segment *
 memory_of(const dl_cpu_backend *self, const dl_backend_options *options)
 {
-    return options->origin == NULL && self->roster != NULL
-               ? &self->roster->membership.arena.home
+    return options->origin == NULL && self->bootstrap != NULL
+               ? &self->bootstrap->membership.arena.home
                : &self->loan.segment;
 }
 
@@ -565,7 +565,7 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
                                          : make_from_origin(self, options, deadline);
     }
     if (status != DL_OK) {
-        dl_cpu_refuse(options, self->roster, memory_of(self, options));
+        dl_cpu_refuse(options, self->bootstrap, memory_of(self, options));
         free_backend(&self->base);
         return status;
     }

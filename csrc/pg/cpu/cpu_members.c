@@ -4,10 +4,10 @@
 #include <stdlib.h>
 
 dl_status
-dl_cpu_members_init(dl_cpu_members *self, const dl_roster *roster,
+dl_cpu_members_init(dl_cpu_members *self, const dl_bootstrap *bootstrap,
                     const dl_backend_options *options)
 {
-    const dl_endpoint *endpoint = &roster->endpoint;
+    const dl_endpoint *endpoint = &bootstrap->endpoint;
     size_t count = (size_t)options->size;
     int *hosts = malloc(count * sizeof *hosts);
 
@@ -15,9 +15,9 @@ dl_cpu_members_init(dl_cpu_members *self, const dl_roster *roster,
         .peers = malloc(count * sizeof *self->peers),
         .origins = malloc(count * sizeof *self->origins),
     };
-    self->ways = (dl_ways){.find = dl_contacts_find_way,
-                           .context = &endpoint->contacts,
-                           .ranks = self->origins};
+    self->tcp_contacts = (dl_tcp_contacts){.find = dl_contacts_find_tcp,
+                                           .context = &endpoint->contacts,
+                                           .ranks = self->origins};
     if (hosts == NULL || self->origins == NULL || self->peers == NULL) {
         free(hosts);
         return dl_fail_no_memory();
@@ -43,11 +43,11 @@ dl_cpu_members_fini(dl_cpu_members *self)
 }
 
 dl_status
-dl_cpu_borrower_init(dl_borrower *borrower, const dl_roster *roster,
+dl_cpu_borrower_init(dl_borrower *borrower, const dl_bootstrap *bootstrap,
                      const dl_layout *layout, const int *origin_ranks, const char *name,
                      int **local_ranks)
 {
-    const dl_endpoint *endpoint = &roster->endpoint;
+    const dl_endpoint *endpoint = &bootstrap->endpoint;
     int count = dl_layout_count(layout, layout->host);
 
     *local_ranks = malloc((size_t)count * sizeof **local_ranks);
@@ -63,7 +63,7 @@ dl_cpu_borrower_init(dl_borrower *borrower, const dl_roster *roster,
         .name = name,
         .ranks = *local_ranks,
         .count = count,
-        .processes = roster->local_processes,
+        .processes = bootstrap->local_processes,
         .size = dl_layout_count(&endpoint->layout, endpoint->layout.host),
     };
     return DL_OK;

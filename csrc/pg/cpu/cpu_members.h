@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a group takes from the roster that it is made from: its members, and the request
- * for memory of this host's ranks, if it is made without a rendezvous. */
+ * What a group takes from the bootstrap that it is made from: its members, and the
+ * request for memory of this host's ranks, if it is made without a rendezvous. */
 #ifndef DISTLITE_PG_CPU_CPU_MEMBERS_H
 #define DISTLITE_PG_CPU_CPU_MEMBERS_H
 
-#include "pg/cpu/roster.h"
+#include "pg/cpu/bootstrap.h"
 #include "pg/cpu/shm/arena.h"
 
 /* The members of a group, by rank. */
 typedef struct dl_cpu_members {
     dl_layout layout;
     dl_peer *peers;
-    dl_ways ways; /* the roster's, by `origins` */
-    int *origins; /* ranks in the roster */
+    dl_tcp_contacts tcp_contacts; /* the bootstrap's, by `origins` */
+    int *origins;                 /* ranks in the bootstrap */
 } dl_cpu_members;
 
 /* After a failure dl_cpu_members_fini() must be called as well. */
-dl_status dl_cpu_members_init(dl_cpu_members *self, const dl_roster *roster,
+dl_status dl_cpu_members_init(dl_cpu_members *self, const dl_bootstrap *bootstrap,
                               const dl_backend_options *options);
 void dl_cpu_members_fini(dl_cpu_members *self);
 
-/* Fills in the borrower of the memory for a group made out of the roster's.  The caller
- * frees `*places`, to which the borrower points. */
-dl_status dl_cpu_borrower_init(dl_borrower *borrower, const dl_roster *roster,
+/* Fills in the borrower of the memory for a group made out of the bootstrap's.  The
+ * caller frees `*places`, to which the borrower points. */
+dl_status dl_cpu_borrower_init(dl_borrower *borrower, const dl_bootstrap *bootstrap,
                                const dl_layout *layout, const int *origin_ranks,
                                const char *name, int **local_ranks);
 

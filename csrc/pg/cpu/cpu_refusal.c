@@ -15,13 +15,14 @@
 #define NOTICE_TEXT ((int)(DL_ENDED_NOTICE_SIZE - DL_HEAD_SIZE))
 
 void
-dl_cpu_end_calls(dl_roster *roster, const char *group_name, const dl_error *message)
+dl_cpu_end_calls(dl_bootstrap *bootstrap, const char *group_name,
+                 const dl_error *message)
 {
     uint8_t notice[DL_FAILURE_NOTICE_SIZE];
     dl_error brief = {.status = message->status};
 
     snprintf(brief.text, sizeof brief.text, "%.*s", NOTICE_TEXT, message->text);
-    dl_listener_end(&roster->endpoint.calls, group_name,
+    dl_listener_end(&bootstrap->endpoint.calls, group_name,
                     (dl_bytes){notice, dl_failure_notice_put(notice, &brief)});
 }
 
@@ -32,14 +33,14 @@ dl_cpu_end_calls(dl_roster *roster, const char *group_name, const dl_error *mess
  * backend may be incomplete. */
 typedef struct refusal {
     const dl_backend_options *options;
-    dl_roster *roster;
+    dl_bootstrap *bootstrap;
     dl_cpu_members members;
 } refusal;
 
 /* Informs the ranks of this host.  `segment` is this rank's memory of the group, if it
  * has any. */
 static void
-tell_host(refusal *self, const dl_segment *segment, const char *reason)
+notify_host(refusal *self, const dl_segment *segment, const char *reason)
 {
     const dl_layout *layout = &self->members.layout;
     int local_rank = layout->local_rank_of[layout->rank];
@@ -49,20 +50,20 @@ tell_host(refusal *self, const dl_segment *segment, const char *reason)
     if (segment->memory != NULL) {
         dl_board_refuse(segment->memory, local_rank, reason);
     } else if (self->options->origin != NULL
-               && dl_cpu_borrower_init(&borrower, self->roster, layout,
+               && dl_cpu_borrower_init(&borrower, self->bootstrap, layout,
                                        self->members.origins, self->options->group_name,
                                        &local_ranks)
                       == DL_OK) {
-        (void)dl_arena_refuse(&self->roster->membership.arena, &borrower, local_rank,
+        (void)dl_arena_refuse(&self->bootstrap->membership.arena, &borrower, local_rank,
                               reason, dl_deadline_after(TELLING_PATIENCE));
     }
     free(local_ranks);
 }
 
-/* Informs the ranks of other hosts: those that have made the group, by notices, and those
- * that will make it, by an answer to their connections. */
+/* Informs the ranks of other hosts: those that have made the group, by notices, and
+ * those that will make it, by an answer to their connections. */
 static void
-tell_hosts(refusal *self, const char *reason)
+notify_hosts(refusal *self, const char *reason)
 {
     const dl_layout *layout = &self->members.layout;
     dl_error message = {.status = DL_PEER_LOST};
@@ -72,13 +73,13 @@ tell_hosts(refusal *self, const char *reason)
         .group_name = self->options->group_name,
         .layout = layout,
         .peers = self->members.peers,
-        .ways = self->members.ways,
-        .listener = &self->roster->endpoint.calls,
+        .tcp_contacts = self->members.tcp_contacts,
+        .listener = &self->bootstrap->endpoint.calls,
     };
 
     dl_peer_describe(&self->members.peers[layout->rank], layout->rank, peer);
     snprintf(message.text, sizeof message.text, "%s: %.1800s", peer, reason);
-    dl_cpu_end_calls(self->roster, self->options->group_name, &message);
+    dl_cpu_end_calls(self->bootstrap, self->options->group_name, &message);
     if (layout->host_count > 1 && dl_notices_init(&notices, &options) == DL_OK) {
         dl_notices_notify(&notices, &message, 1, dl_deadline_after(TELLING_PATIENCE));
         dl_notices_fini(&notices);
@@ -86,37 +87,38 @@ tell_hosts(refusal *self, const char *reason)
 }
 
 static void
-send_refusal(const dl_backend_options *options, dl_roster *roster,
+send_refusal(const dl_backend_options *options, dl_bootstrap *bootstrap,
              const dl_segment *segment)
 {
-    refusal self = {.options = options, .roster = roster};
+    refusal self = {.options = options, .bootstrap = bootstrap};
     dl_error cause = dl_error_for_others();
     dl_error error = *dl_last_error();
     char reason[DL_ERROR_TEXT_SIZE];
 
     snprintf(reason, sizeof reason, "could not make the group: %.1800s", cause.text);
-    if (dl_cpu_members_init(&self.members, roster, options) == DL_OK) {
+    if (dl_cpu_members_init(&self.members, bootstrap, options) == DL_OK) {
         /* Other hosts first: ranks of this host leave when they learn of the failure,
          * and other hosts must not take their end for the cause. */
-        tell_hosts(&self, reason);
-        tell_host(&self, segment, reason);
+        notify_hosts(&self, reason);
+        notify_host(&self, segment, reason);
     }
     dl_cpu_members_fini(&self.members);
     (void)dl_rethrow(&error);
 }
 
 void
-dl_cpu_refuse(const dl_backend_options *options, dl_roster *roster,
+dl_cpu_refuse(const dl_backend_options *options, dl_bootstrap *bootstrap,
               const dl_segment *segment)
 {
     if (options->size == 1) {
         return;
     }
-    if (roster == NULL && options->origin == NULL) {
+    if (bootstrap == NULL && options->origin == NULL) {
         dl_join_fault_publish(options->store, options->rank);
     } else {
         send_refusal(options,
-                     roster == NULL ? (dl_roster *)(void *)options->origin : roster,
+                     bootstrap == NULL ? (dl_bootstrap *)(void *)options->origin
+                                       : bootstrap,
                      segment);
     }
 }

@@ -9,7 +9,7 @@
 #include "pg/cpu/algorithms/exchange.h"
 #include "pg/cpu/hosts/hosts.h"
 #include "pg/cpu/p2p/p2p.h"
-#include "pg/cpu/roster.h"
+#include "pg/cpu/bootstrap.h"
 #include "pg/cpu/shm/arena.h"
 #include "pg/cpu/shm/shared.h"
 #include "pg/cpu/window/window_server.h"
@@ -21,15 +21,15 @@ typedef struct dl_cpu_backend {
     uint32_t fork_generation;
     int rank;
     int size;
-    dl_roster *roster;
+    dl_bootstrap *bootstrap;
     dl_loan loan; /* of a group made out of another; else empty */
     dl_layout layout;
     dl_peer *peers;               /* by rank */
-    dl_ways ways;                 /* the roster's */
-    int *origin_ranks;            /* by rank: rank in the roster */
-    dl_process **processes;       /* by rank; the roster's */
+    dl_tcp_contacts tcp_contacts; /* the bootstrap's */
+    int *origin_ranks;            /* by rank: rank in the bootstrap */
+    dl_process **processes;       /* by rank; the bootstrap's */
     dl_peer *local_peers;         /* by local rank; for the board */
-    dl_process **local_processes; /* by local rank; the roster's */
+    dl_process **local_processes; /* by local rank; the bootstrap's */
     dl_p2p *p2p;                  /* NULL for one rank */
     dl_window_server *windows;
     dl_notices notices;     /* only with several hosts */

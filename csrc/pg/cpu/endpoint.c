@@ -10,7 +10,7 @@
 
 #include "net/interface.h"
 #include "net/socket.h"
-#include "pg/cpu/seal.h"
+#include "pg/cpu/record_mac.h"
 #include "pg/cpu/tcp/life_port.h"
 #include "pg/cpu/tcp/link_tls.h"
 
@@ -48,10 +48,11 @@ dl_host_own(dl_host *host)
              (unsigned)geteuid());
 }
 
-dl_ways
-dl_endpoint_ways(const dl_endpoint *endpoint)
+dl_tcp_contacts
+dl_endpoint_tcp_contacts(const dl_endpoint *endpoint)
 {
-    return (dl_ways){.find = dl_contacts_find_way, .context = &endpoint->contacts};
+    return (dl_tcp_contacts){.find = dl_contacts_find_tcp,
+                             .context = &endpoint->contacts};
 }
 
 static bool
@@ -80,7 +81,7 @@ void
 dl_endpoint_close_calls(dl_endpoint *endpoint)
 {
     if (endpoint->has_life_port) {
-        dl_life_port_drop(endpoint->calls.way.addresses);
+        dl_life_port_drop(endpoint->calls.tcp.addresses);
         endpoint->has_life_port = false;
     }
     dl_listener_fini(&endpoint->calls);
@@ -90,25 +91,25 @@ dl_status
 dl_endpoint_store(const dl_endpoint *endpoint, dl_store *store, dl_bytes key,
                   const dl_buffer *record, dl_deadline deadline)
 {
-    dl_seal seal = {endpoint->secret, endpoint->group_name, key};
-    dl_buffer sealed = {0};
+    dl_record_mac mac = {endpoint->secret, endpoint->group_name, key};
+    dl_buffer stored = {0};
 
     DL_TRY(dl_buffer_check(record));
-    dl_status status = dl_seal_put(&sealed, &seal, dl_buffer_bytes(record));
+    dl_status status = dl_record_mac_put(&stored, &mac, dl_buffer_bytes(record));
     if (status == DL_OK) {
-        status = dl_store_set(store, key, dl_buffer_bytes(&sealed), deadline);
+        status = dl_store_set(store, key, dl_buffer_bytes(&stored), deadline);
     }
-    dl_buffer_fini(&sealed);
+    dl_buffer_fini(&stored);
     return status;
 }
 
 dl_status
-dl_endpoint_unseal(const dl_endpoint *endpoint, dl_bytes key, const dl_buffer *sealed,
+dl_endpoint_verify(const dl_endpoint *endpoint, dl_bytes key, const dl_buffer *stored,
                    dl_bytes *record)
 {
-    dl_seal seal = {endpoint->secret, endpoint->group_name, key};
+    dl_record_mac mac = {endpoint->secret, endpoint->group_name, key};
 
-    return dl_seal_take(dl_buffer_bytes(sealed), &seal, record);
+    return dl_record_mac_take(dl_buffer_bytes(stored), &mac, record);
 }
 
 static dl_status

@@ -2,12 +2,12 @@
  *
  * An endpoint is what the ranks of a group need to find each other.  Each rank
  * publishes one record in the store: its host, the name of its Unix socket, its
- * addresses, and a random token of its own.  A rank that presents that token has read the
- * record.  Up to eight ranks read the records of all.  In a larger group each reads those
- * of a few others, and sends its own to them, over links (gather.h); what comes back are
- * not the records, but one table of all ranks (contacts.h) for each host:
+ * addresses, and a random token of its own.  A rank that presents that token has read
+ * the record.  Up to eight ranks read the records of all.  In a larger group each reads
+ * those of a few others, and sends its own to them, over links (gather.h); what comes
+ * back are not the records, but one table of all ranks (contacts.h) for each host:
  *
- *     rank 0     makes the table of all records, and sends it to the ranks below it that
+ * rank 0 makes the table of all records, and sends it to the ranks below it that
  *                are the lowest of their hosts, the leaders; the others are told who
  *                leads them
  *     leaders    share the table with the ranks of their host, with the invitation to
@@ -16,9 +16,9 @@
  *
  * A rank that its leader does not reach, or the reverse, reads all records instead.
  *
- * If the job has a token (base/secret.h), the records are sealed with it (seal.h), and
- * ranks prove it to each other on every connection between hosts.  It is the token of
- * the group's store or, for kinds of stores that require none, that of the
+ * If the job has a token (base/secret.h), the records carry a MAC by it (record_mac.h),
+ * and ranks prove it to each other on every connection between hosts.  It is the token
+ * of the group's store or, for kinds of stores that require none, that of the
  * environment. */
 #ifndef DISTLITE_PG_CPU_ENDPOINT_H
 #define DISTLITE_PG_CPU_ENDPOINT_H
@@ -95,21 +95,22 @@ dl_status dl_endpoint_get_records(dl_endpoint *endpoint, dl_store *store,
 
 dl_records_digest dl_endpoint_digest(const dl_endpoint *endpoint);
 
-/* Fails with DL_MISMATCH and the name of a rank that differs unless another rank's digest
- * is that of this one. */
+/* Fails with DL_MISMATCH and the name of a rank that differs unless another rank's
+ * digest is that of this one. */
 dl_status dl_endpoint_compare(const dl_endpoint *endpoint,
                               const dl_records_digest *theirs);
 
 /* Returns what finds the ranks' addresses, as long as the endpoint stays in place. */
-dl_ways dl_endpoint_ways(const dl_endpoint *endpoint);
+dl_tcp_contacts dl_endpoint_tcp_contacts(const dl_endpoint *endpoint);
 
 /* Makes endpoint->traffic for the operations of a join between hosts, unless it exists.
- * The first one in it is the gathering of the records, even where that is not needed. */
+ * The first one in it is the gathering of the records, even where that is not
+ * needed. */
 dl_status dl_endpoint_open_traffic(dl_endpoint *endpoint, const char *group_name);
 
-/* Deletes the records of this host's ranks from the store, because a later group may use
- * the same keys.  Called by the host's leader when all ranks of all hosts have read them.
- * Best effort. */
+/* Deletes the records of this host's ranks from the store, because a later group may
+ * use the same keys.  Called by the host's leader when all ranks of all hosts have read
+ * them.  Best effort. */
 void dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store,
                        dl_deadline deadline);
 
@@ -130,11 +131,11 @@ void dl_endpoint_close_calls(dl_endpoint *endpoint);
 /* Closes and frees everything.  A second call does nothing. */
 void dl_endpoint_fini(dl_endpoint *endpoint);
 
-/* Those that have come to a step of the join set their bits in counters in the store, so
- * that a timeout names one that has not, and not those that wait for it as well.  One that
- * has set no bit is found among the first `count`; -1: there is none, or the store does not
- * answer.  The counters are deleted by those whose bits are the first in them, when all
- * have come; best effort. */
+/* Those that have come to a step of the join set their bits in counters in the store,
+ * so that a timeout names one that has not, and not those that wait for it as well.
+ * One that has set no bit is found among the first `count`; -1: there is none, or the
+ * store does not answer.  The counters are deleted by those whose bits are the first in
+ * them, when all have come; best effort. */
 dl_status dl_endpoint_mark(dl_store *store, const char *step, int number,
                            dl_deadline deadline);
 int dl_endpoint_find_unmarked(dl_store *store, const char *step, int count);
@@ -149,14 +150,14 @@ void dl_endpoint_describe(const dl_endpoint *endpoint, int rank,
 #define DL_ENDPOINT_KEY_SIZE 24
 dl_bytes dl_endpoint_key(int rank, char text[DL_ENDPOINT_KEY_SIZE]);
 
-/* dl_endpoint_store() stores a record, sealed with the job's token, and
- * dl_endpoint_unseal() returns the record in the bytes that were read.  Only while
+/* dl_endpoint_store() stores a record behind its MAC by the job's token, and
+ * dl_endpoint_verify() returns the record in the bytes that were read.  Only while
  * dl_endpoint_open() runs.  DL_DENIED: it was not written with the token that this rank
  * has, or not for this group and key. */
 dl_status dl_endpoint_store(const dl_endpoint *endpoint, dl_store *store, dl_bytes key,
                             const dl_buffer *record, dl_deadline deadline);
-dl_status dl_endpoint_unseal(const dl_endpoint *endpoint, dl_bytes key,
-                             const dl_buffer *sealed, dl_bytes *record);
+dl_status dl_endpoint_verify(const dl_endpoint *endpoint, dl_bytes key,
+                             const dl_buffer *stored, dl_bytes *record);
 
 /* Write and read the record of one rank; the peer's name is the contact's `host_name`
  * after dl_endpoint_take(), which returns DL_PROTOCOL if the
@@ -168,8 +169,8 @@ dl_status dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact);
 dl_status dl_endpoint_keep(dl_endpoint *endpoint, int rank, const dl_peer *peer,
                            const dl_contact *contact);
 
-/* Fills in the peers and processes of all ranks from the contacts' table.  DL_MISMATCH: it
- * has another process of this rank. */
+/* Fills in the peers and processes of all ranks from the contacts' table.  DL_MISMATCH:
+ * it has another process of this rank. */
 dl_status dl_endpoint_use_table(dl_endpoint *endpoint);
 
 /* Fills in the peers alone, whose names move when the table is shared. */
@@ -179,7 +180,8 @@ void dl_endpoint_name_peers(dl_endpoint *endpoint);
 dl_status dl_endpoint_fail_twice(const dl_endpoint *endpoint, int rank);
 
 /* Reads the records of other ranks that came over a link, each after its rank, into an
- * endpoint with room for them.  DL_PROTOCOL: they are damaged, or a rank's is missing. */
+ * endpoint with room for them.  DL_PROTOCOL: they are damaged, or a rank's is
+ * missing. */
 dl_status dl_endpoint_take_all(dl_endpoint *endpoint, dl_bytes bytes);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How a rank gets the records of the others: those of a few ranks from the store, what it
- * needs of all others over links to them, or from the leader of its host; and whom it
- * names if they do not come. */
+ * How a rank gets the records of the others: those of a few ranks from the store, what
+ * it needs of all others over links to them, or from the leader of its host; and whom
+ * it names if they do not come. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ fail_not_joined(const dl_rank_list *absent, dl_deadline deadline)
 static dl_status
 take_record(dl_endpoint *endpoint, int rank, dl_bytes record)
 {
-    dl_contact contact = {.way.count = 0};
+    dl_contact contact = {.tcp.count = 0};
     dl_peer peer;
 
     if (dl_endpoint_take(record, &peer, &contact) != DL_OK) {
@@ -79,12 +79,12 @@ put_record(dl_buffer *buffer, int rank, dl_bytes record)
 }
 
 static dl_status
-unseal_record(dl_endpoint *endpoint, int rank, const dl_buffer *sealed, dl_buffer *kept)
+verify_record(dl_endpoint *endpoint, int rank, const dl_buffer *stored, dl_buffer *kept)
 {
     char key[DL_ENDPOINT_KEY_SIZE];
     dl_bytes record;
 
-    if (dl_endpoint_unseal(endpoint, dl_endpoint_key(rank, key), sealed, &record)
+    if (dl_endpoint_verify(endpoint, dl_endpoint_key(rank, key), stored, &record)
         != DL_OK) {
         return dl_fail_while("rank %d", rank);
     }
@@ -94,8 +94,8 @@ unseal_record(dl_endpoint *endpoint, int rank, const dl_buffer *sealed, dl_buffe
     return take_record(endpoint, rank, record);
 }
 
-/* Waits for the records of these ranks, and reads them; appends them to `kept`, unless it
- * is NULL. */
+/* Waits for the records of these ranks, and reads them; appends them to `kept`, unless
+ * it is NULL. */
 static dl_status
 read_records(dl_endpoint *endpoint, dl_store *store, const int *ranks, int count,
              dl_buffer *kept, dl_deadline deadline)
@@ -114,7 +114,7 @@ read_records(dl_endpoint *endpoint, dl_store *store, const int *ranks, int count
         status = fail_not_joined(&absent, deadline);
     }
     for (int i = 0; status == DL_OK && i < count; i++) {
-        status = unseal_record(endpoint, ranks[i], &records[i], kept);
+        status = verify_record(endpoint, ranks[i], &records[i], kept);
     }
     dl_rank_keys_fini(&keys);
     dl_rank_values_free(records, count);
@@ -172,7 +172,7 @@ dl_endpoint_open_traffic(dl_endpoint *endpoint, const char *group_name)
         .size = endpoint->size,
         .group_name = name,
         .peers = endpoint->peers,
-        .ways = dl_endpoint_ways(endpoint),
+        .tcp_contacts = dl_endpoint_tcp_contacts(endpoint),
         .listener = &endpoint->calls,
         .has_listener = true,
         .check = note_awaited,
@@ -362,8 +362,8 @@ unreached_key(const dl_endpoint *endpoint, int leader, char text[DL_RANK_KEY_SIZ
     return dl_reach_key(endpoint, leader, "unreached", text);
 }
 
-/* Returns whether the leader may not have reached this rank.  A store that cannot look for
- * keys leaves no reason to wait any longer. */
+/* Returns whether the leader may not have reached this rank.  A store that cannot look
+ * for keys leaves no reason to wait any longer. */
 static bool
 is_unreached(const dl_endpoint *endpoint, dl_store *store, int leader)
 {
@@ -376,9 +376,9 @@ is_unreached(const dl_endpoint *endpoint, dl_store *store, int leader)
     return is_set || status == DL_UNSUPPORTED;
 }
 
-/* Waits for the leader of this host, and maps its table.  Reads all records instead if one
- * of the two does not reach the other; another rank that the leader does not reach either
- * may have become this one's leader meanwhile, and has no table. */
+/* Waits for the leader of this host, and maps its table.  Reads all records instead if
+ * one of the two does not reach the other; another rank that the leader does not reach
+ * either may have become this one's leader meanwhile, and has no table. */
 static dl_status
 await_table(dl_endpoint *endpoint, dl_store *store, int leader, dl_deadline deadline)
 {
@@ -425,8 +425,8 @@ await_table(dl_endpoint *endpoint, dl_store *store, int leader, dl_deadline dead
     }
 }
 
-/* Reads what the rank above has sent: the table, if this rank leads its host, or else the
- * record of the rank that does. */
+/* Reads what the rank above has sent: the table, if this rank leads its host, or else
+ * the record of the rank that does. */
 static dl_status
 take_from_above(dl_endpoint *endpoint, dl_store *store, dl_buffer *bytes,
                 dl_deadline deadline)
@@ -447,9 +447,9 @@ take_from_above(dl_endpoint *endpoint, dl_store *store, dl_buffer *bytes,
     return await_table(endpoint, store, (int)leader, deadline);
 }
 
-/* Shares the table with the other ranks of the host, if this one leads it.  Those that are
- * not reached, which wait for it, learn that from the store; they are tried again, and
- * listed, in reach.h. */
+/* Shares the table with the other ranks of the host, if this one leads it.  Those that
+ * are not reached, which wait for it, learn that from the store; they are tried again,
+ * and listed, in reach.h. */
 static dl_status
 invite_members(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
@@ -491,7 +491,7 @@ put_leader(const dl_endpoint *endpoint, int leader, dl_buffer *buffer)
     dl_contact contact = {.process = contacts->entries[leader].process};
     dl_buffer record = {0};
 
-    dl_contacts_find_way(contacts, leader, &contact.way);
+    dl_contacts_find_tcp(contacts, leader, &contact.tcp);
     dl_contacts_socket(contacts, leader, contact.socket);
     dl_endpoint_put(&record, &endpoint->peers[leader], &contact);
     put_record(buffer, leader, dl_buffer_bytes(&record));
@@ -500,8 +500,8 @@ put_leader(const dl_endpoint *endpoint, int leader, dl_buffer *buffer)
     return status == DL_OK ? dl_buffer_check(buffer) : status;
 }
 
-/* Sends the ranks below this one what take_from_above() reads; `leaders` has room for what
- * is sent. */
+/* Sends the ranks below this one what take_from_above() reads; `leaders` has room for
+ * what is sent. */
 static dl_status
 send_below(dl_endpoint *endpoint, dl_gather *gather, dl_buffer *leaders)
 {
@@ -519,7 +519,8 @@ send_below(dl_endpoint *endpoint, dl_gather *gather, dl_buffer *leaders)
     return dl_gather_send_down(gather, down);
 }
 
-/* Returns whether every rank has a link to each of its neighbours, as all ranks find. */
+/* Returns whether every rank has a link to each of its neighbours, as all ranks
+ * find. */
 static bool
 is_whole(const dl_endpoint *endpoint)
 {
@@ -531,8 +532,8 @@ is_whole(const dl_endpoint *endpoint)
     return true;
 }
 
-/* Finds out along the tree whether any leader has not reached a rank of its host: if none,
- * there is nothing to be read in the store about it. */
+/* Finds out along the tree whether any leader has not reached a rank of its host: if
+ * none, there is nothing to be read in the store about it. */
 static dl_status
 find_unreached(dl_endpoint *endpoint, dl_gather *gather)
 {
@@ -596,8 +597,8 @@ run_gather(dl_endpoint *endpoint, dl_store *store, dl_gather *gather,
 /* Sends the reason why a neighbour's record was not read to those neighbours that have
  * come, which wait for this rank. */
 static void
-tell_neighbours(dl_endpoint *endpoint, dl_store *store, const int *neighbours,
-                int count)
+notify_neighbours(dl_endpoint *endpoint, dl_store *store, const int *neighbours,
+                  int count)
 {
     dl_error error = *dl_last_error();
     dl_deadline deadline = dl_deadline_after(DL_JOIN_FAULT_PATIENCE);
@@ -624,9 +625,9 @@ tell_neighbours(dl_endpoint *endpoint, dl_store *store, const int *neighbours,
     (void)dl_rethrow(&error);
 }
 
-/* Gets the table of all ranks by links to the neighbours in the tree.  A rank that cannot
- * have such a link reads all records from the store instead; what is wrong, all ranks find
- * in the records. */
+/* Gets the table of all ranks by links to the neighbours in the tree.  A rank that
+ * cannot have such a link reads all records from the store instead; what is wrong, all
+ * ranks find in the records. */
 static dl_status
 gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
@@ -639,7 +640,7 @@ gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 
     dl_status status = read_records(endpoint, store, neighbours, count, NULL, deadline);
     if (status != DL_OK) {
-        tell_neighbours(endpoint, store, neighbours, count);
+        notify_neighbours(endpoint, store, neighbours, count);
         return status;
     }
     for (int i = 0; i < count; i++) {

@@ -24,23 +24,23 @@ listen_for_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
 {
     dl_address connected;
     bool is_connected = dl_store_local_address(store, &connected);
-    dl_way way = contact->way;
+    dl_tcp_contact tcp = contact->tcp;
 
-    way.tls = endpoint->contacts.tls;
-    way.secret = endpoint->contacts.secret;
-    DL_TRY(dl_interface_addresses(is_connected ? &connected : NULL, way.addresses,
-                                  &way.count));
-    DL_TRY(dl_listener_open(&endpoint->calls, &way));
-    contact->way = endpoint->calls.way;
-    contact->way.life_port = dl_life_port_open(contact->way.addresses);
-    endpoint->has_life_port = contact->way.life_port != 0;
+    tcp.tls = endpoint->contacts.tls;
+    tcp.secret = endpoint->contacts.secret;
+    DL_TRY(dl_interface_addresses(is_connected ? &connected : NULL, tcp.addresses,
+                                  &tcp.count));
+    DL_TRY(dl_listener_open(&endpoint->calls, &tcp));
+    contact->tcp = endpoint->calls.tcp;
+    contact->tcp.life_port = dl_life_port_open(contact->tcp.addresses);
+    endpoint->has_life_port = contact->tcp.life_port != 0;
     return DL_OK;
 }
 
-/* In mode psk the handshake is a proof of the token, so no other proof is needed inside.
- * If listening fails, the reason is published in place of an address, so that all ranks
- * learn of it.  A group on one host needs no addresses, but settings that name
- * something nonexistent are an error there, too. */
+/* In mode psk the handshake is a proof of the token, so no other proof is needed
+ * inside.  If listening fails, the reason is published in place of an address, so that
+ * all ranks learn of it.  A group on one host needs no addresses, but settings that
+ * name something nonexistent are an error there, too. */
 static void
 open_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
 {
@@ -64,7 +64,7 @@ try_to_share(dl_endpoint *endpoint, dl_contact *contact)
 {
     DL_TRY(dl_segment_check());
     DL_TRY(dl_local_check_user());
-    DL_TRY(dl_local_listen(contact->way.token, contact->socket, &endpoint->listener));
+    DL_TRY(dl_local_listen(contact->tcp.token, contact->socket, &endpoint->listener));
     return dl_local_check(contact->socket);
 }
 
@@ -106,7 +106,7 @@ static dl_status
 publish_record(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     char key[DL_ENDPOINT_KEY_SIZE];
-    dl_contact contact = {.way.count = 0};
+    dl_contact contact = {.tcp.count = 0};
     dl_peer self;
 
     dl_peer_own(&self, contact.host_name);
@@ -114,7 +114,7 @@ publish_record(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     if (getrandom(endpoint->token, DL_TOKEN_SIZE, 0) != DL_TOKEN_SIZE) {
         return dl_fail(DL_INTERNAL, "getrandom: %s", strerror(errno));
     }
-    memcpy(contact.way.token, endpoint->token, DL_TOKEN_SIZE);
+    memcpy(contact.tcp.token, endpoint->token, DL_TOKEN_SIZE);
     dl_host_own(&contact.host);
     open_socket(endpoint, &contact);
     open_calls(endpoint, store, &contact);
@@ -157,14 +157,14 @@ list_addresses(const dl_endpoint *endpoint, char *text, size_t size)
     size_t used = 0;
 
     for (int rank = 0; rank < endpoint->size && used < size; rank++) {
-        dl_way way;
+        dl_tcp_contact tcp;
         char peer[DL_PEER_TEXT_SIZE];
-        dl_contacts_find_way(&endpoint->contacts, rank, &way);
+        dl_contacts_find_tcp(&endpoint->contacts, rank, &tcp);
         dl_endpoint_describe(endpoint, rank, peer);
         used += (size_t)snprintf(text + used, size - used, "\n    %s at", peer);
-        for (int i = 0; i < way.count && used < size; i++) {
+        for (int i = 0; i < tcp.count && used < size; i++) {
             char address[DL_ADDRESS_TEXT_SIZE];
-            dl_address_text(&way.addresses[i], address);
+            dl_address_text(&tcp.addresses[i], address);
             used += (size_t)snprintf(text + used, size - used, "%s %s",
                                      i > 0 ? "," : "", address);
         }
@@ -264,9 +264,10 @@ check_addresses(const dl_endpoint *endpoint)
 }
 
 /* Fills in `layout`: finds out from the records of all ranks, and by the
- * trial of reach.h, which of them share a host, and checks that ranks of different hosts
- * can reach each other.  Returns DL_NETWORK, on all ranks, if some have no address that
- * other hosts can reach, or settings that name something that does not exist. */
+ * trial of reach.h, which of them share a host, and checks that ranks of different
+ * hosts can reach each other.  Returns DL_NETWORK, on all ranks, if some have no
+ * address that other hosts can reach, or settings that name something that does not
+ * exist. */
 static dl_status
 group_hosts(dl_endpoint *endpoint, const dl_backend_options *options,
             dl_deadline deadline)

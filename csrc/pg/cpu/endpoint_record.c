@@ -15,17 +15,17 @@
 void
 dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contact)
 {
-    const dl_way *way = &contact->way;
+    const dl_tcp_contact *tcp = &contact->tcp;
 
     dl_put_u64(buffer, RECORD_MAGIC);
     dl_put_i64(buffer, peer->pid);
     dl_put_bytes(buffer, dl_bytes_of(peer->host));
     dl_put_bytes(buffer, dl_bytes_of(contact->socket));
-    dl_put_bytes(buffer, (dl_bytes){way->token, sizeof way->token});
+    dl_put_bytes(buffer, (dl_bytes){tcp->token, sizeof tcp->token});
     dl_put_bytes(buffer, (dl_bytes){contact->process.bytes, DL_PROCESS_ID_SIZE});
     dl_put_bytes(buffer, dl_bytes_of(contact->host.stack));
     dl_put_bytes(buffer, dl_bytes_of(contact->host.hint));
-    dl_way_put(buffer, way);
+    dl_tcp_contact_put(buffer, tcp);
     dl_put_bytes(buffer, dl_bytes_of(contact->problem));
     dl_put_u32(buffer, contact->is_refused);
     if (contact->tls_mode != DL_TLS_OFF) {
@@ -78,11 +78,11 @@ dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
     if (!dl_take_i64(&reader, &peer->pid)
         || !take_text(&reader, contact->host_name, sizeof contact->host_name)
         || !take_text(&reader, contact->socket, sizeof contact->socket)
-        || !take_exactly(&reader, DL_TOKEN_SIZE, contact->way.token)
+        || !take_exactly(&reader, DL_TOKEN_SIZE, contact->tcp.token)
         || !take_exactly(&reader, DL_PROCESS_ID_SIZE, contact->process.bytes)
         || !take_text(&reader, contact->host.stack, sizeof contact->host.stack)
         || !take_text(&reader, contact->host.hint, sizeof contact->host.hint)
-        || !dl_way_take(&reader, &contact->way)
+        || !dl_tcp_contact_take(&reader, &contact->tcp)
         || !take_text(&reader, contact->problem, sizeof contact->problem)
         || !dl_take_u32(&reader, &is_refused)
         || (dl_reader_left(&reader) > 0

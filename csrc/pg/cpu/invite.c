@@ -53,8 +53,8 @@ is_invite(const dl_endpoint *endpoint, const char *group_name, int name, dl_byte
            && memcmp(invite.token, endpoint->token, DL_TOKEN_SIZE) == 0;
 }
 
-/* Accepts one caller.  A stranger is disconnected, and `*fd` stays -1; so is a caller
- * that has sent nothing yet, because the invitation is already there. */
+/* Accepts one caller.  An unknown caller is disconnected, and `*fd` stays -1; so is a
+ * caller that has sent nothing yet, because the invitation is already there. */
 static dl_status
 receive_caller(const dl_endpoint *endpoint, const char *group_name, int name, int *fd,
                int *table)
@@ -67,8 +67,8 @@ receive_caller(const dl_endpoint *endpoint, const char *group_name, int name, in
         return status == DL_NOT_FOUND ? DL_OK : status;
     }
     status = dl_local_receive(caller, &parcel, dl_deadline_after(0));
-    /* DL_NETWORK: this process has reached its limit of open files.  The caller has shown
-     * the token already, so it is no stranger who sends too much. */
+    /* DL_NETWORK: this process has reached its limit of open files.  The caller has
+     * shown the token already, so it is a rank that sends too much. */
     bool is_own =
         status == DL_INTERRUPTED || status == DL_NO_MEMORY || status == DL_NETWORK;
     bool is_invited =

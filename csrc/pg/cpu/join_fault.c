@@ -10,12 +10,13 @@
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/peer.h"
 
-/* How long a rank that has timed out waits for the errors of the one that it waited for,
- * and of those that this one waited for: their deadlines are not quite the same. */
+/* How long a rank that has timed out waits for the errors of the one that it waited
+ * for, and of those that this one waited for: their deadlines are not quite the
+ * same. */
 #define LATE_PATIENCE (300 * DL_MILLISECOND)
 
-/* A rank that waits for several asks for faults after half a second, and after pauses that
- * double up to this one. */
+/* A rank that waits for several asks for faults after half a second, and after pauses
+ * that double up to this one. */
 #define LAST_SLICE (8 * DL_SECOND)
 
 /* Follows the name of a rank that has left whom it waits for, and still waits. */
@@ -25,7 +26,7 @@
 #define LEAST_NOTE (50 * DL_MILLISECOND)
 
 /* Returns whether a failure is this rank's own: not that of another rank, nor a wait
- * for one that has not come, nor a record with a wrong seal, which all ranks find. */
+ * for one that has not come, nor a record with a wrong MAC, which all ranks find. */
 static bool
 is_own(dl_status status)
 {
@@ -173,8 +174,8 @@ key_exists(dl_store *store, dl_bytes key, dl_deadline deadline)
     return dl_store_check(store, &key, 1, &is_there, deadline) == DL_OK && is_there;
 }
 
-/* The text is empty if there is no value, or its rank deletes it in this moment, for which
- * a get would wait. */
+/* The text is empty if there is no value, or its rank deletes it in this moment, for
+ * which a get would wait. */
 static void
 read_text(dl_store *store, dl_bytes key, char text[DL_ERROR_TEXT_SIZE],
           dl_deadline deadline)
@@ -281,8 +282,9 @@ dl_join_fault_check_lost(dl_store *store)
     return status;
 }
 
-/* What ranks have left before their deadlines may be outdated, so they may wait for each
- * other by it: from time to time a rank is kept, and is met again in such a circle. */
+/* What ranks have left before their deadlines may be outdated, so they may wait for
+ * each other by it: from time to time a rank is kept, and is met again in such a
+ * circle. */
 dl_status
 dl_join_fault_check_late(dl_store *store)
 {
@@ -359,8 +361,8 @@ read_values(const dl_rank_keys *keys, dl_store *store, dl_buffer *values,
     return check_values(values, keys->size);
 }
 
-/* Waits for all keys, in slices, because a fault in one ends no wait for several.  Between
- * them it looks as well: a store that is written in Python may not do so. */
+/* Waits for all keys, in slices, because a fault in one ends no wait for several.
+ * Between them it looks as well: a store that is written in Python may not do so. */
 static dl_status
 await_keys(const dl_rank_keys *keys, dl_store *store, dl_deadline deadline, watch *self)
 {

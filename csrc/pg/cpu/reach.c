@@ -178,13 +178,13 @@ probe_leader(trial *self, int at)
         return DL_OK;
     }
     if (link->options.there == NULL) {
-        dl_way way;
+        dl_tcp_contact tcp;
         dl_link_options options = {.group = self->options->group_name,
                                    .there = &endpoint->peers[rank],
                                    .rank = endpoint->rank,
                                    .peer = rank};
-        dl_contacts_find_way(&endpoint->contacts, rank, &way);
-        dl_link_options_aim(&options, &way, 0);
+        dl_contacts_find_tcp(&endpoint->contacts, rank, &tcp);
+        dl_link_options_aim(&options, &tcp, 0);
         dl_link_init(link, &options);
     }
     return dl_link_probe(link) == DL_PEER_LOST ? DL_PEER_LOST : DL_OK;
@@ -260,7 +260,7 @@ fail_no_answer(const trial *self)
 /* Moves the ranks that the leader did not reach to a host of their own, led by the
  * lowest of them. */
 static dl_status
-move_unreached(trial *self, int leader, const dl_buffer *sealed)
+move_unreached(trial *self, int leader, const dl_buffer *stored)
 {
     dl_endpoint *endpoint = self->endpoint;
     char key[DL_RANK_KEY_SIZE];
@@ -268,7 +268,7 @@ move_unreached(trial *self, int leader, const dl_buffer *sealed)
     dl_bytes outcome;
     int count = 0;
 
-    if (dl_endpoint_unseal(endpoint, list_key(endpoint, leader, key), sealed, &outcome)
+    if (dl_endpoint_verify(endpoint, list_key(endpoint, leader, key), stored, &outcome)
             != DL_OK
         || dl_reach_take(outcome, endpoint->size, self->ranks, &count, reason)
                != DL_OK) {

@@ -108,7 +108,7 @@ find_context(dl_ucc_backend *self, const dl_backend_options *options,
 
 /* Drives UCC once.  `*is_made` is set when the team is complete. */
 static dl_status
-look_at_team(dl_ucc_backend *self, bool *is_made)
+test_team(dl_ucc_backend *self, bool *is_made)
 {
     const dl_ucc_table *ucc = self->context->ucc;
     const char *what = "ucc_team_create";
@@ -132,7 +132,7 @@ wait_for_team(dl_ucc_backend *self, dl_deadline deadline)
 
     dl_ucc_patience_init(&patience, 0);
     for (;;) {
-        DL_TRY(look_at_team(self, &is_made));
+        DL_TRY(test_team(self, &is_made));
         if (is_made) {
             return DL_OK;
         }

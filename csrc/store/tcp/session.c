@@ -373,7 +373,7 @@ take_in(dl_session *session, dl_bytes bytes)
 /* Puts the failure as a reply when the request that is held incomplete is checked;
  * returns `status`. */
 static dl_status
-tell_limit(dl_session *session, dl_status status)
+report_limit(dl_session *session, dl_status status)
 {
     const dl_partial *partial = session->partial;
 
@@ -407,7 +407,7 @@ end_serving(dl_session *session, dl_status status)
         dl_hub_give_output(session->hub, output);
     }
     if (status == DL_OK) {
-        status = tell_limit(session, limit_pending(session));
+        status = report_limit(session, limit_pending(session));
     }
     if (status != DL_OK) {
         session->client.phase = is_admitted(session) ? DL_PHASE_OVER : DL_PHASE_REFUSED;

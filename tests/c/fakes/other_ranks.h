@@ -46,7 +46,7 @@ fake_open_socket(dl_contact *contact)
 {
     int fd;
 
-    CHECK_OK(dl_local_listen(contact->way.token, contact->socket, &fd));
+    CHECK_OK(dl_local_listen(contact->tcp.token, contact->socket, &fd));
 }
 
 #endif

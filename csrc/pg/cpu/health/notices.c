@@ -106,10 +106,10 @@ note_locked(dl_notices *self, const dl_head *head, const uint8_t *text)
     }
 }
 
-/* Reads from the connection.  Returns true when it can be closed: the notice is complete,
- * the peer has closed, or the bytes are no notice. */
+/* Reads from the connection.  Returns true when it can be closed: the notice is
+ * complete, the peer has closed, or the bytes are no notice. */
 static bool
-hear_locked(dl_notices *self, notice *from)
+read_locked(dl_notices *self, notice *from)
 {
     struct iovec room = {from->bytes + from->got, sizeof from->bytes - from->got};
     size_t got = 0;
@@ -142,7 +142,7 @@ accept_locked(dl_notices *self)
         .group = options->group_name,
         .caller = -1,
         .callee = options->layout->rank,
-        .use = DL_FOR_NEWS,
+        .use = DL_FOR_NOTICES,
     };
     notice *made = calloc(1, sizeof *made);
 
@@ -155,8 +155,8 @@ accept_locked(dl_notices *self)
     return true;
 }
 
-/* Takes in all notices that have arrived.  A sender that is slow, or stopped in the middle,
- * delays no other one's. */
+/* Takes in all notices that have arrived.  A sender that is slow, or stopped in the
+ * middle, delays no other one's. */
 static void
 take_in_locked(dl_notices *self)
 {
@@ -165,7 +165,7 @@ take_in_locked(dl_notices *self)
     for (dl_list *node = self->arriving.next; node != &self->arriving;) {
         notice *from = DL_LIST_ENTRY(node, notice, node);
         node = node->next;
-        if (hear_locked(self, from)) {
+        if (read_locked(self, from)) {
             dl_transport_close(&from->transport);
             drop_notice(from);
         }
@@ -296,17 +296,17 @@ send_round(round *self, int most, dl_deadline deadline)
 static void
 add_connection(round *self, const dl_notices_options *options, int rank)
 {
-    dl_way way;
+    dl_tcp_contact tcp;
     dl_link_options link = {
         .group = options->group_name,
         .there = &options->peers[rank],
         .rank = options->layout->rank,
         .peer = rank,
-        .use = DL_FOR_NEWS,
+        .use = DL_FOR_NOTICES,
     };
 
-    dl_ways_find(&options->ways, rank, &way);
-    dl_link_options_aim(&link, &way, 0);
+    dl_tcp_contacts_find(&options->tcp_contacts, rank, &tcp);
+    dl_link_options_aim(&link, &tcp, 0);
     dl_link_init(&self->links[self->count++], &link);
 }
 

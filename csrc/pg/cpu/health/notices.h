@@ -4,8 +4,8 @@
  * sent over a connection of its own, which carries one frame and is then closed.  A
  * link delivers a failure notice only to a connected rank, and only when that rank
  * reads the link; a rank that waits for its own host, or that has no links, is reached
- * by these.  The rank at which a failure occurs informs all ranks of other hosts; a rank
- * that has learned of the failure from another one does not pass it on. */
+ * by these.  The rank at which a failure occurs informs all ranks of other hosts; a
+ * rank that has learned of the failure from another one does not pass it on. */
 #ifndef DISTLITE_PG_CPU_HEALTH_NOTICES_H
 #define DISTLITE_PG_CPU_HEALTH_NOTICES_H
 
@@ -20,13 +20,13 @@ typedef struct dl_notices_options {
     const char *group_name;
     const dl_layout *layout;
     const dl_peer *peers; /* by rank */
-    dl_ways ways;
+    dl_tcp_contacts tcp_contacts;
     dl_process *const *processes; /* by rank; set as ended by a notice; or NULL */
     dl_listener *listener;
 } dl_notices_options;
 
-/* The notices that this rank has received.  Zeroed memory is valid: it never has one, and
- * dl_notices_fini() accepts it. */
+/* The notices that this rank has received.  Zeroed memory is valid: it never has one,
+ * and dl_notices_fini() accepts it. */
 typedef struct dl_notices {
     dl_notices_options options; /* fixed after init */
     uint32_t fork_generation;
@@ -45,8 +45,8 @@ dl_status dl_notices_init(dl_notices *notices, const dl_notices_options *options
 void dl_notices_fini(dl_notices *notices);
 
 /* Returns DL_OK, or the error that ended operation `sequence` or an earlier one on
- * another host.  Takes in pending notices first.  Does not block; may be called from any
- * thread. */
+ * another host.  Takes in pending notices first.  Does not block; may be called from
+ * any thread. */
 dl_status dl_notices_check(dl_notices *notices, uint64_t sequence);
 
 /* Returns DL_OK, or the error with which the leader of another host is going to give up
@@ -63,8 +63,8 @@ void dl_notices_poll(dl_notices *notices);
 dl_status dl_notices_watch(dl_notices *notices, int rank);
 
 /* Informs all ranks of other hosts that this one takes no part in operation `sequence`
- * or any later one.  Best effort: returns once the notices are sent, or at the deadline.
- * Keeps the thread's last error.  May be called from any thread. */
+ * or any later one.  Best effort: returns once the notices are sent, or at the
+ * deadline.  Keeps the thread's last error.  May be called from any thread. */
 void dl_notices_notify(dl_notices *notices, const dl_error *message, uint64_t sequence,
                        dl_deadline deadline);
 
@@ -73,8 +73,8 @@ void dl_notices_notify(dl_notices *notices, const dl_error *message, uint64_t se
 void dl_notices_announce_timeout(dl_notices *notices, const dl_error *message,
                                  uint64_t sequence, dl_deadline deadline);
 
-/* As dl_notices_notify(), about `rank` of this host, whose process has ended according to
- * this host's kernel. */
+/* As dl_notices_notify(), about `rank` of this host, whose process has ended according
+ * to this host's kernel. */
 void dl_notices_notify_ended(dl_notices *notices, int rank, const dl_error *message,
                              uint64_t sequence, dl_deadline deadline);
 

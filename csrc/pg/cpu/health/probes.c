@@ -89,17 +89,17 @@ static dl_link *
 link_to_locked(dl_probes *self, int index)
 {
     int rank = index % self->size;
-    dl_way way;
+    dl_tcp_contact tcp;
     dl_link_options options = {
         .group = "", .there = &self->peers[rank], .rank = self->rank};
 
     if (self->links[index] == NULL) {
         self->links[index] = calloc(1, sizeof **self->links);
         if (self->links[index] != NULL) {
-            dl_ways_find(&self->ways, rank, &way);
-            dl_link_options_aim(&options, &way, 0);
+            dl_tcp_contacts_find(&self->tcp_contacts, rank, &tcp);
+            dl_link_options_aim(&options, &tcp, 0);
             if (index >= self->size) {
-                options.address.socket.ip4.sin_port = htons(way.life_port);
+                options.address.socket.ip4.sin_port = htons(tcp.life_port);
             }
             dl_link_init(self->links[index], &options);
         }
@@ -107,8 +107,8 @@ link_to_locked(dl_probes *self, int index)
     return self->links[index];
 }
 
-/* Returns DL_CLOSED if the process has said that it leaves.  A failed probe is closed, so
- * that the next check tries again: the network may have recovered. */
+/* Returns DL_CLOSED if the process has said that it leaves.  A failed probe is closed,
+ * so that the next check tries again: the network may have recovered. */
 static dl_status
 check_locked(dl_probes *self, int index, int name)
 {
@@ -171,20 +171,20 @@ dl_probes_lost(dl_probes *probes, int rank, int name)
     return status;
 }
 
-/* A process that lives may be silent at its life port, where connections wait that nobody
- * accepts; one that has ended refuses them. */
+/* A process that lives may be silent at its life port, where connections wait that
+ * nobody accepts; one that has ended refuses them. */
 bool
 dl_probes_has_ended(dl_probes *probes, int rank)
 {
-    dl_way way;
+    dl_tcp_contact tcp;
 
     if (probes->links == NULL) {
         return false;
     }
     pthread_mutex_lock(&probes->lock);
     bool has_ended = check_locked(probes, rank, rank) != DL_OK;
-    dl_ways_find(&probes->ways, rank, &way);
-    if (has_ended && !probes->is_silent && way.life_port != 0) {
+    dl_tcp_contacts_find(&probes->tcp_contacts, rank, &tcp);
+    if (has_ended && !probes->is_silent && tcp.life_port != 0) {
         has_ended = check_locked(probes, probes->size + rank, rank) != DL_OK
                     && !probes->is_silent;
     }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Probes detect whether processes on other hosts are alive, for all groups of a roster.
- * A probe is a connection that carries nothing after its introduction, and that the
- * kernel closes when the process ends.  It is made when a rank is first checked. As the
- * number of descriptors of a process is limited, at most DL_PROBES_OPEN probes are
- * open: the one that was least recently used is closed for a new one, and is made again
- * when its rank is checked again. */
+ * Probes detect whether processes on other hosts are alive, for all groups of a
+ * bootstrap.  A probe is a connection that carries nothing after its introduction, and
+ * that the kernel closes when the process ends.  It is made when a rank is first
+ * checked.  As the number of descriptors of a process is limited, at most
+ * DL_PROBES_OPEN probes are open: the one that was least recently used is closed for a
+ * new one, and is made again when its rank is checked again. */
 #ifndef DISTLITE_PG_CPU_HEALTH_PROBES_H
 #define DISTLITE_PG_CPU_HEALTH_PROBES_H
 
@@ -22,11 +22,12 @@ typedef struct dl_probes {
     int rank;
     int size;
     const dl_peer *peers; /* by rank */
-    dl_ways ways;
+    dl_tcp_contacts tcp_contacts;
     uint32_t fork_generation;
     pthread_mutex_t lock;
     /* guarded by lock */
-    /* The next three are by rank, and then again for probes of the ranks' life ports. */
+    /* The next three are by rank, and then again for probes of the ranks' life
+     * ports. */
     dl_link **links;  /* NULL: not looked at yet */
     uint64_t *looked; /* number of its last look */
     bool *is_broken;  /* its probe was open, and ended without a notice */
@@ -45,13 +46,13 @@ void dl_probes_fini(dl_probes *probes);
  * block; may be called from any thread. */
 dl_status dl_probes_poll(dl_probes *probes, int rank, int name);
 
-/* The same for a caller that a rank which has left in order does not concern: fails only
- * if the process did not say that it leaves, and its probe was open before. */
+/* The same for a caller that a rank which has left in order does not concern: fails
+ * only if the process did not say that it leaves, and its probe was open before. */
 dl_status dl_probes_lost(dl_probes *probes, int rank, int name);
 
-/* Returns whether the process of `rank` has ended, or its host does not answer.  False for
- * a process that lives and has left in order.  Does not block; may be called from any
- * thread. */
+/* Returns whether the process of `rank` has ended, or its host does not answer.  False
+ * for a process that lives and has left in order.  Does not block; may be called from
+ * any thread. */
 bool dl_probes_has_ended(dl_probes *probes, int rank);
 
 #endif

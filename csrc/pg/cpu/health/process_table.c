@@ -40,17 +40,17 @@ struct dl_process {
 };
 
 /* The threads and what they sleep on; exists while any process or call source is
- * watched.  Its members do not change after it is made, except for those of the teller,
- * which the detector's thread starts. */
+ * watched.  Its members do not change after it is made, except for those of the
+ * notifier, which the detector's thread starts. */
 typedef struct detector {
     int epoll;
     int stop;
     bool has_thread;
     pthread_t thread;
-    int untold; /* eventfd that wakes the teller */
-    atomic_bool stops_telling;
-    bool has_teller;
-    pthread_t teller;
+    int untold; /* eventfd that wakes the notifier */
+    atomic_bool stops_notifying;
+    bool has_notifier;
+    pthread_t notifier;
 } detector;
 
 static struct {
@@ -69,19 +69,20 @@ static struct {
 /* Of a process whose entry may be gone. */
 static atomic_bool has_seen_end;
 
-/* Subscribers and call sources, separate from the table.  Calling `hear` may take a
+/* Subscribers and call sources, separate from the table.  Calling `read` may take a
  * while, and a wake-up must not wait for it, so there is a lock for each.  The lists
- * change with both held; `telling` is taken first.  Calling `tell` takes even longer, so
- * it holds no lock: it only keeps its own subscriber, `told`, from being removed. */
+ * change with both held; `notifying` is taken first.  Calling `notify` takes even
+ * longer, so it holds no lock: it only keeps its own subscriber, `told`, from being
+ * removed. */
 static struct {
-    pthread_mutex_t telling;
+    pthread_mutex_t notifying;
     pthread_mutex_t waking;
     pthread_cond_t is_told;
-    dl_end_subscriber *told; /* guarded by `telling` */
-    int to_tell;             /* subscribers with `tell`; guarded as the lists */
+    dl_end_subscriber *told; /* guarded by `notifying` */
+    int to_notify;           /* subscribers with `notify`; guarded as the lists */
     dl_list subscribers;
     dl_list sources;
-} audience = {.telling = PTHREAD_MUTEX_INITIALIZER,
+} audience = {.notifying = PTHREAD_MUTEX_INITIALIZER,
               .waking = PTHREAD_MUTEX_INITIALIZER};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -92,11 +93,11 @@ static void
 forget_parent(void)
 {
     pthread_mutex_init(&table.lock, NULL);
-    pthread_mutex_init(&audience.telling, NULL);
+    pthread_mutex_init(&audience.notifying, NULL);
     pthread_mutex_init(&audience.waking, NULL);
     dl_condition_init(&audience.is_told);
     audience.told = NULL;
-    audience.to_tell = 0;
+    audience.to_notify = 0;
     /* Not freed: another thread of the parent may have been changing it. */
     table.processes = (dl_map){0};
     dl_list_init(&audience.subscribers);
@@ -300,7 +301,7 @@ take_event_locked(detector *watcher, const struct epoll_event *event, findings *
 /* No event is returned twice: a process's descriptors are closed, and call sources are
  * edge-triggered. */
 static void
-look_locked(detector *watcher, findings *found)
+poll_locked(detector *watcher, findings *found)
 {
     struct epoll_event events[BATCH];
     int count;
@@ -328,49 +329,49 @@ wake_all(void)
 
 /* Returns whether any source asks to be called again. */
 static bool
-hear_all(void)
+read_all_sources(void)
 {
     bool goes_on = false;
 
-    pthread_mutex_lock(&audience.telling);
+    pthread_mutex_lock(&audience.notifying);
     for (dl_list *node = audience.sources.next; node != &audience.sources;
          node = node->next) {
         dl_call_source *self = DL_LIST_ENTRY(node, dl_call_source, node);
-        goes_on |= self->hear(self->context);
+        goes_on |= self->read(self->context);
     }
-    pthread_mutex_unlock(&audience.telling);
+    pthread_mutex_unlock(&audience.notifying);
     return goes_on;
 }
 
 /* Returns whether any subscriber asks to be called again.  The one that is called stays
  * in the list meanwhile; others may come and go. */
 static bool
-tell_all(void)
+notify_all(void)
 {
     bool goes_on = false;
 
-    pthread_mutex_lock(&audience.telling);
+    pthread_mutex_lock(&audience.notifying);
     for (dl_list *node = audience.subscribers.next; node != &audience.subscribers;
          node = node->next) {
         dl_end_subscriber *self = DL_LIST_ENTRY(node, dl_end_subscriber, node);
-        if (self->tell == NULL) {
+        if (self->notify == NULL) {
             continue;
         }
         audience.told = self;
-        pthread_mutex_unlock(&audience.telling);
-        goes_on |= self->tell(self->context);
-        pthread_mutex_lock(&audience.telling);
+        pthread_mutex_unlock(&audience.notifying);
+        goes_on |= self->notify(self->context);
+        pthread_mutex_lock(&audience.notifying);
         audience.told = NULL;
         pthread_cond_broadcast(&audience.is_told);
     }
-    pthread_mutex_unlock(&audience.telling);
+    pthread_mutex_unlock(&audience.notifying);
     return goes_on;
 }
 
-/* The teller, a thread of its own: another host that does not answer keeps it for a
+/* The notifier, a thread of its own: another host that does not answer keeps it for a
  * while, in which the detector has to go on. */
 static void *
-run_teller(void *argument)
+run_notifier(void *argument)
 {
     detector *self = argument;
     bool goes_on = false;
@@ -379,12 +380,12 @@ run_teller(void *argument)
         struct pollfd entry = {.fd = self->untold, .events = POLLIN};
         uint64_t events;
         (void)poll(&entry, 1, goes_on ? (int)(DL_END_RETRY / DL_MILLISECOND) : -1);
-        if (atomic_load(&self->stops_telling)) {
+        if (atomic_load(&self->stops_notifying)) {
             return NULL;
         }
         ssize_t size = read(self->untold, &events, sizeof events);
         if (size > 0 || goes_on) {
-            goes_on = tell_all();
+            goes_on = notify_all();
         }
     }
 }
@@ -399,10 +400,10 @@ wake_thread(int fd)
 }
 
 static bool
-is_anything_to_tell(void)
+is_anybody_to_notify(void)
 {
     pthread_mutex_lock(&audience.waking);
-    bool is_any = audience.to_tell > 0;
+    bool is_any = audience.to_notify > 0;
     pthread_mutex_unlock(&audience.waking);
     return is_any;
 }
@@ -410,17 +411,18 @@ is_anything_to_tell(void)
 /* Has the ends told to the subscribers that ask for it.  If this thread cannot be
  * started, another rank of the host tells of them. */
 static void
-tell_ends(detector *self)
+wake_notifier(detector *self)
 {
-    if (!self->has_teller && is_anything_to_tell()) {
+    if (!self->has_notifier && is_anybody_to_notify()) {
         if (self->untold < 0) {
             self->untold = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
             dl_fork_guard(self->untold);
         }
-        self->has_teller = self->untold >= 0
-                           && dl_thread_start(&self->teller, run_teller, self) == DL_OK;
+        self->has_notifier =
+            self->untold >= 0
+            && dl_thread_start(&self->notifier, run_notifier, self) == DL_OK;
     }
-    if (self->has_teller) {
+    if (self->has_notifier) {
         wake_thread(self->untold);
     }
 }
@@ -430,19 +432,20 @@ tell_ends(detector *self)
  * arrive a moment after its connection. */
 #define SECOND_WAKE_AFTER (2 * DL_MILLISECOND)
 
-/* Returns whether any source asks to be called again, as `hears` says of the last time. */
+/* Returns whether any source asks to be called again, as `goes_on_reading` says of the
+ * last time. */
 static bool
-notify(detector *self, const findings *found, bool hears)
+notify(detector *self, const findings *found, bool goes_on_reading)
 {
-    bool has_calls = found->has_calls || hears;
-    bool goes_on = has_calls && hear_all();
+    bool has_calls = found->has_calls || goes_on_reading;
+    bool goes_on = has_calls && read_all_sources();
 
     if (!found->has_ends && !has_calls) {
         return goes_on;
     }
     wake_all();
     if (found->has_ends) {
-        tell_ends(self);
+        wake_notifier(self);
     }
     (void)dl_sleep_until(dl_deadline_after(SECOND_WAKE_AFTER));
     wake_all();
@@ -454,11 +457,11 @@ run_detector(void *argument)
 {
     detector *self = argument;
     struct epoll_event event;
-    bool hears = false;
+    bool goes_on_reading = false;
 
     for (;;) {
         findings found = {0};
-        int limit = hears ? (int)(DL_HEAR_RETRY / DL_MILLISECOND) : -1;
+        int limit = goes_on_reading ? (int)(DL_CALL_SOURCE_RETRY / DL_MILLISECOND) : -1;
         int count = epoll_wait(self->epoll, &event, 1, limit);
         if (count < 0 && errno != EINTR) {
             return NULL;
@@ -470,9 +473,9 @@ run_detector(void *argument)
         if (count == 1) {
             take_event_locked(self, &event, &found);
         }
-        look_locked(self, &found);
+        poll_locked(self, &found);
         unlock_table();
-        hears = notify(self, &found, hears);
+        goes_on_reading = notify(self, &found, goes_on_reading);
     }
 }
 
@@ -491,10 +494,10 @@ free_detector(detector *self)
         wake_thread(self->stop);
         pthread_join(self->thread, NULL);
     }
-    if (self->has_teller) {
-        atomic_store(&self->stops_telling, true);
+    if (self->has_notifier) {
+        atomic_store(&self->stops_notifying, true);
         wake_thread(self->untold);
-        pthread_join(self->teller, NULL);
+        pthread_join(self->notifier, NULL);
     }
     dl_socket_close(self->untold);
     dl_socket_close(self->epoll);
@@ -680,7 +683,7 @@ dl_process_table_poll(void)
 
     lock_table();
     if (table.detector != NULL && !table.detector->has_thread) {
-        look_locked(table.detector, &found);
+        poll_locked(table.detector, &found);
     }
     unlock_table();
     if (found.has_ends) {
@@ -692,7 +695,7 @@ static void
 lock_audience(void)
 {
     pthread_once(&once, init_once);
-    pthread_mutex_lock(&audience.telling);
+    pthread_mutex_lock(&audience.notifying);
     pthread_mutex_lock(&audience.waking);
 }
 
@@ -700,7 +703,7 @@ static void
 unlock_audience(void)
 {
     pthread_mutex_unlock(&audience.waking);
-    pthread_mutex_unlock(&audience.telling);
+    pthread_mutex_unlock(&audience.notifying);
 }
 
 void
@@ -708,7 +711,7 @@ dl_end_subscribe(dl_end_subscriber *subscriber)
 {
     lock_audience();
     dl_list_append(&audience.subscribers, &subscriber->node);
-    audience.to_tell += subscriber->tell != NULL;
+    audience.to_notify += subscriber->notify != NULL;
     unlock_audience();
 }
 
@@ -718,14 +721,14 @@ dl_end_unsubscribe(dl_end_subscriber *subscriber)
     lock_audience();
     while (audience.told == subscriber) {
         pthread_mutex_unlock(&audience.waking);
-        pthread_cond_wait(&audience.is_told, &audience.telling);
+        pthread_cond_wait(&audience.is_told, &audience.notifying);
         pthread_mutex_lock(&audience.waking);
     }
     /* Removing a neighbour changes the node as well, so it is read with the locks
      * held. */
     if (subscriber->node.next != NULL) {
         dl_list_remove(&subscriber->node);
-        audience.to_tell -= subscriber->tell != NULL;
+        audience.to_notify -= subscriber->notify != NULL;
     }
     unlock_audience();
 }

@@ -70,8 +70,9 @@ bool dl_process_has_ended(const dl_process *process);
  * yet; leaves that to the thread.  Takes the table's lock. */
 bool dl_process_is_gone(const dl_process *process);
 
-/* Returns whether a process that the table watches or has watched is known to have ended,
- * also if the table's thread has not noticed it yet.  May be called from any thread. */
+/* Returns whether a process that the table watches or has watched is known to have
+ * ended, also if the table's thread has not noticed it yet.  May be called from any
+ * thread. */
 bool dl_process_any_has_ended(void);
 
 /* Marks the process as ended, as reported by another host, and wakes the subscribers'
@@ -89,37 +90,38 @@ typedef struct dl_end_subscriber {
      * must take none. */
     void (*wake)(void *context);
     /* Called after `wake`, on a thread that does nothing else; must not remove this
-     * subscriber.  May take a while.  Returns true to be called again after DL_END_RETRY.
-     * May be NULL. */
-    bool (*tell)(void *context);
+     * subscriber.  May take a while.  Returns true to be called again after
+     * DL_END_RETRY.  May be NULL. */
+    bool (*notify)(void *context);
     void *context;
 } dl_end_subscriber;
 
 #define DL_END_RETRY (250 * DL_MILLISECOND)
-#define DL_HEAR_RETRY (10 * DL_MILLISECOND)
+#define DL_CALL_SOURCE_RETRY (10 * DL_MILLISECOND)
 
 /* A descriptor at which other hosts call this process. */
 typedef struct dl_call_source {
     dl_list node;
     int fd; /* readable when another process calls */
     /* Called on the table's thread when another process has called; the subscribers'
-     * waits are woken afterwards.  Returns true to be called again after DL_HEAR_RETRY,
-     * because a caller's introduction is incomplete.  Must not call the table. */
-    bool (*hear)(void *context);
+     * waits are woken afterwards.  Returns true to be called again after
+     * DL_CALL_SOURCE_RETRY, because a caller's introduction is incomplete.  Must not
+     * call the table. */
+    bool (*read)(void *context);
     void *context;
     bool is_watched; /* guarded by the table's lock */
     uint32_t fork_generation;
 } dl_call_source;
 
 /* `subscriber` stays in place until it is removed; its functions do not run any more
- * once dl_end_unsubscribe() returns, which waits for its own `tell`, and for no other
+ * once dl_end_unsubscribe() returns, which waits for its own `notify`, and for no other
  * one.  A forked child has none of its parent's
  * subscribers, and must not remove them. */
 void dl_end_subscribe(dl_end_subscriber *subscriber);
 void dl_end_unsubscribe(dl_end_subscriber *subscriber);
 
-/* The caller sets `fd`, `hear` and `context`.  The source stays in place until it is
- * removed, after which `hear` does not run any more; `fd` is closed only then.  If
+/* The caller sets `fd`, `read` and `context`.  The source stays in place until it is
+ * removed, after which `read` does not run any more; `fd` is closed only then.  If
  * adding fails, or the table has no thread, waits have to check for connections
  * themselves. dl_call_source_remove() does nothing with a source that was not added, or
  * was added by the parent of a fork. */

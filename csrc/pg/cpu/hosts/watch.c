@@ -15,12 +15,13 @@
 /* Limit of the time for informing other hosts. */
 #define TELLING_PATIENCE (500 * DL_MILLISECOND)
 
-/* The same for each host, for a rank that has not failed yet, and that cannot do anything
- * else meanwhile. */
+/* The same for each host, for a rank that has not failed yet, and that cannot do
+ * anything else meanwhile. */
 #define ANNOUNCING_PATIENCE (4 * DL_MILLISECOND)
 
-/* What is left of the time when a head that waits for another head announces its timeout,
- * unless it has heard of a cause: that one waits for its group, or is late itself. */
+/* What is left of the time when a head that waits for another head announces its
+ * timeout, unless it has heard of a cause: that one waits for its group, or is late
+ * itself. */
 #define HEADS_ANNOUNCE_AT (250 * DL_MILLISECOND)
 
 static bool
@@ -80,7 +81,7 @@ dl_hosts_others_know(void *context)
 }
 
 static bool
-is_time_to_look(dl_hosts *hosts)
+is_time_to_check(dl_hosts *hosts)
 {
     int64_t now = dl_now();
 
@@ -172,7 +173,7 @@ dl_hosts_check(void *context)
         DL_TRY(dl_failure_check_broken(hosts->board));
     }
     bool is_woken = atomic_exchange(&hosts->is_woken, false);
-    return is_woken || is_time_to_look(hosts) ? check_notices(hosts) : DL_OK;
+    return is_woken || is_time_to_check(hosts) ? check_notices(hosts) : DL_OK;
 }
 
 /* Returns whether this host's leader is still in the operation's first phase.  Until
@@ -195,8 +196,8 @@ is_early(const dl_hosts *hosts)
 }
 
 /* A probe shows that a rank has ended, and not why: it may have been told of a failure,
- * of which this rank will be told by another one later.  A rank that cannot make a group
- * tells other hosts before its own. */
+ * of which this rank will be told by another one later.  A rank that cannot make a
+ * group tells other hosts before its own. */
 static dl_status
 probe_for_lost(dl_hosts *hosts)
 {
@@ -212,7 +213,7 @@ probe_for_lost(dl_hosts *hosts)
 /* Only waits that have lasted a while use probes: from the second check in a phase
  * on. */
 static dl_status
-look_for_lost(dl_hosts *hosts)
+check_for_lost(dl_hosts *hosts)
 {
     uint64_t phase = hosts->phase.sequence;
     bool has_waited = hosts->looked_in == phase;
@@ -231,7 +232,7 @@ static dl_status
 find_lost(dl_hosts *hosts, bool is_time)
 {
     if (!is_early(hosts)
-        || (is_time ? look_for_lost(hosts) : check_all_told(hosts)) == DL_OK) {
+        || (is_time ? check_for_lost(hosts) : check_all_told(hosts)) == DL_OK) {
         return DL_OK;
     }
     dl_error lost = *dl_last_error();
@@ -245,7 +246,7 @@ dl_hosts_check_others(void *context)
 {
     dl_hosts *hosts = context;
     bool is_woken = atomic_exchange(&hosts->is_woken, false);
-    bool is_time = is_time_to_look(hosts);
+    bool is_time = is_time_to_check(hosts);
 
     if (!is_woken && !is_time) {
         return DL_OK;
@@ -320,9 +321,9 @@ comes_in_full(const dl_hosts *hosts, int host)
            || hosts->layout->host_of[hosts->phase.fingerprint.root] != host;
 }
 
-/* Adds the ranks of the hosts that have not come to this operation.  If `has_leaders` is
- * true, the traffic names those leaders that it waits for itself, and others may be in
- * the operation. */
+/* Adds the ranks of the hosts that have not come to this operation.  If `has_leaders`
+ * is true, the traffic names those leaders that it waits for itself, and others may be
+ * in the operation. */
 static void
 add_hosts(const dl_hosts *hosts, bool has_leaders, dl_awaited *awaited)
 {
@@ -405,10 +406,10 @@ dl_hosts_notify(void *context, const dl_error *message, uint64_t sequence,
 static bool
 claim_report(dl_hosts *hosts, int local_rank)
 {
-    _Atomic uint32_t *teller = &hosts->board->members[local_rank].end_teller;
+    _Atomic uint32_t *notifier = &hosts->board->members[local_rank].end_notifier;
     uint32_t nobody = 0;
     bool is_mine = atomic_compare_exchange_strong(
-        teller, &nobody, (uint32_t)hosts->board->options.rank + 1);
+        notifier, &nobody, (uint32_t)hosts->board->options.rank + 1);
     bool is_known = hosts->is_end_known[local_rank];
 
     hosts->is_end_known[local_rank] = true;
@@ -423,11 +424,11 @@ is_untold(const dl_hosts *hosts, int local_rank)
     return local_rank != hosts->board->options.rank
            && dl_board_has_ended(hosts->board, local_rank)
            && atomic_load(&member->state) == DL_STAYING
-           && atomic_load(&member->end_teller) != DL_END_TOLD;
+           && atomic_load(&member->end_notifier) != DL_END_TOLD;
 }
 
 static void
-tell_ended(dl_hosts *hosts, int local_rank, dl_deadline deadline)
+notify_of_end(dl_hosts *hosts, int local_rank, dl_deadline deadline)
 {
     dl_error message;
     uint64_t seen = dl_failure_check_describe_ended(hosts->board, local_rank, &message);
@@ -435,11 +436,11 @@ tell_ended(dl_hosts *hosts, int local_rank, dl_deadline deadline)
     dl_notices_notify_ended(hosts->notices,
                             dl_failure_check_name(hosts->board, local_rank), &message,
                             seen + 1, deadline);
-    atomic_store(&hosts->board->members[local_rank].end_teller, DL_END_TOLD);
+    atomic_store(&hosts->board->members[local_rank].end_notifier, DL_END_TOLD);
 }
 
-/* The end of this group waits for this: all ranks that have ended share the time, so that
- * it is no longer if a host does not answer. */
+/* The end of this group waits for this: all ranks that have ended share the time, so
+ * that it is no longer if a host does not answer. */
 bool
 dl_hosts_notify_ended(void *context)
 {
@@ -459,7 +460,7 @@ dl_hosts_notify_ended(void *context)
         int64_t share = dl_deadline_left(deadline) / (untold > 1 ? untold : 1);
         untold--;
         if (claim_report(hosts, local_rank)) {
-            tell_ended(hosts, local_rank, dl_deadline_earlier(deadline, share));
+            notify_of_end(hosts, local_rank, dl_deadline_earlier(deadline, share));
         } else {
             is_pending = true;
         }

@@ -200,7 +200,7 @@ static const dl_channel_ops link_ops = {
 
 /* Allocates the buffers at once: later, there is no caller to return a failure to. */
 dl_status
-dl_link_channel_new(const dl_link_options *options, const dl_way *way,
+dl_link_channel_new(const dl_link_options *options, const dl_tcp_contact *tcp,
                     dl_link_channel **channel)
 {
     dl_link_channel *made = calloc(1, sizeof *made);
@@ -212,7 +212,7 @@ dl_link_channel_new(const dl_link_options *options, const dl_way *way,
     made->out.data = malloc(DL_LINK_ROOM);
     made->in.data = malloc(DL_LINK_ROOM);
     if (made->out.data == NULL || made->in.data == NULL
-        || dl_bundle_init(&made->link, options, way) != DL_OK) {
+        || dl_bundle_init(&made->link, options, tcp) != DL_OK) {
         dl_link_channel_free(made, false);
         return dl_fail_no_memory();
     }

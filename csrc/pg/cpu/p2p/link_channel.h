@@ -38,7 +38,7 @@ typedef struct dl_link_channel {
 
 /* Creates a channel that is neither wanted nor open.  `options` and `way` are as for
  * dl_bundle_init(). */
-dl_status dl_link_channel_new(const dl_link_options *options, const dl_way *way,
+dl_status dl_link_channel_new(const dl_link_options *options, const dl_tcp_contact *tcp,
                               dl_link_channel **channel);
 
 /* Does nothing for NULL.  In a forked child (`is_inherited`) it only frees memory. */
@@ -61,8 +61,8 @@ void dl_link_channel_notify(dl_link_channel *channel, const dl_error *cause);
 /* Marks the channel as lost if the other rank's host does not answer. */
 void dl_link_channel_check_host(dl_link_channel *channel);
 
-/* Marks the channel as lost with DL_PROTOCOL, and tells the peer: what it has sent cannot
- * be understood, and the rest is discarded. */
+/* Marks the channel as lost with DL_PROTOCOL, and tells the peer: what it has sent
+ * cannot be understood, and the rest is discarded. */
 void dl_link_channel_reject(dl_link_channel *channel);
 
 /* Fills what to poll(2) for, at most DL_BUNDLE_POLLS entries, and returns their

@@ -31,8 +31,8 @@
  * than the group takes to be made, and most rings are never used. */
 #define MOST_RANKS_POPULATED 4
 
-/* Arrays of one size that are taken to be in use at a time: those that two ranks send to
- * each other, and those that they receive. */
+/* Arrays of one size that are taken to be in use at a time: those that two ranks send
+ * to each other, and those that they receive. */
 #define ARRAYS_IN_CACHE 4
 
 _Static_assert(MOST_CHUNK <= UINT16_MAX, "a frame's size has 16 bits");
@@ -127,7 +127,7 @@ make_link(dl_p2p *engine, int rank)
 {
     const dl_p2p_options *options = &engine->options;
     dl_p2p_peer *peer = &engine->peers[rank];
-    dl_way way;
+    dl_tcp_contact tcp;
     dl_link_options link = {
         .group = options->group_name,
         .there = &options->peers[rank],
@@ -137,8 +137,8 @@ make_link(dl_p2p *engine, int rank)
         .use = DL_FOR_MESSAGES,
     };
 
-    dl_ways_find(&options->ways, rank, &way);
-    DL_TRY(dl_link_channel_new(&link, &way, &peer->link));
+    dl_tcp_contacts_find(&options->tcp_contacts, rank, &tcp);
+    DL_TRY(dl_link_channel_new(&link, &tcp, &peer->link));
     peer->channel = &peer->link->base;
     return DL_OK;
 }

@@ -36,8 +36,9 @@
 
 typedef struct dl_p2p dl_p2p;
 
-/* Returns the size of the shared memory that the engines of `size` ranks need; fewer ranks
- * may need more, for larger rings.  The memory is ready for use when it is zeroed. */
+/* Returns the size of the shared memory that the engines of `size` ranks need; fewer
+ * ranks may need more, for larger rings.  The memory is ready for use when it is
+ * zeroed. */
 size_t dl_p2p_memory(int size);
 
 /* The members of the group and how to reach them; the engine borrows all of it. */
@@ -46,7 +47,8 @@ typedef struct dl_p2p_options {
     const dl_peer *peers; /* by rank */
     const dl_layout *layout;
     dl_board *board; /* of this host's ranks: whether they have ended or left */
-    dl_ways ways;    /* by rank; this and the next two are for other hosts */
+    dl_tcp_contacts
+        tcp_contacts; /* by rank; this and the next two are for other hosts */
     dl_listener *listener;
     dl_notices *notices; /* failures reported outside of the links, or NULL */
 } dl_p2p_options;

@@ -13,11 +13,11 @@
 #define MOST_SLOTS ((size_t)256)
 #define BYTES_PER_SLOT ((size_t)256)
 
-/* Bytes of payloads after which the producer begins again at the start, if all have been
- * read.  Small ones: enough that it seldom asks, and no more than stay in the first-level
- * caches of both sides.  Larger ones: no more than stay in the second-level caches, and
- * little to give pages to, but not less, because lines that a reader still has in its
- * first-level cache take longer to write again. */
+/* Bytes of payloads after which the producer begins again at the start, if all have
+ * been read.  Small ones: enough that it seldom asks, and no more than stay in the
+ * first-level caches of both sides.  Larger ones: no more than stay in the second-level
+ * caches, and little to give pages to, but not less, because lines that a reader still
+ * has in its first-level cache take longer to write again. */
 #define LAP ((size_t)8 << 10)
 #define LARGEST_OF_LAP ((size_t)4 << 10)
 #define LONG_LAP ((size_t)256 << 10)
@@ -70,7 +70,7 @@ offset_of(const dl_ring *ring, uint64_t place)
 /* Reads what the consumer has freed.  Until that has read the first payload of a lap,
  * it is less than is known. */
 static void
-look_freed(dl_ring *ring)
+read_freed(dl_ring *ring)
 {
     uint64_t freed = atomic_load(&ring->words->freed);
 
@@ -82,7 +82,7 @@ look_freed(dl_ring *ring)
 static void
 begin_lap(dl_ring *ring)
 {
-    look_freed(ring);
+    read_freed(ring);
     if (ring->freed < ring->place) {
         ring->lap_end = ring->place + LAP / 4;
         return;
@@ -115,7 +115,7 @@ has_room(dl_ring *ring, uint64_t end)
     if (fits_ring(ring, end)) {
         return true;
     }
-    look_freed(ring);
+    read_freed(ring);
     ring->taken = atomic_load(&ring->words->taken);
     return fits_ring(ring, end);
 }

@@ -29,7 +29,8 @@
 #define DL_BOARD_PAYLOAD (DL_LINE - sizeof(uint64_t) - sizeof(dl_fingerprint))
 
 /* Blocks of eager buffers per rank: one for each turn that it is ahead, the one that it
- * fills, and one that others may still read though it has left it for an earlier one. */
+ * fills, and one that others may still read though it has left it for an earlier
+ * one. */
 #define DL_BOARD_EAGER_BLOCKS (DL_BOARD_AHEAD + 2)
 
 /* Bytes of a slot.  Where ranks share cores, half the size costs more in arrivals than
@@ -47,7 +48,7 @@ typedef struct dl_board_line {
     uint8_t payload[DL_BOARD_PAYLOAD];
 } dl_board_line;
 
-/* Value of `end_teller` once the other hosts have been informed. */
+/* Value of `end_notifier` once the other hosts have been informed. */
 #define DL_END_TOLD UINT32_MAX
 
 typedef enum dl_member_state {
@@ -62,7 +63,7 @@ typedef struct dl_board_member {
     _Atomic uint32_t state; /* dl_member_state; `reason` is written before it */
     /* Written by other ranks: the one that informs other hosts of this rank's end, as
      * its rank plus one, or DL_END_TOLD. */
-    _Atomic uint32_t end_teller;
+    _Atomic uint32_t end_notifier;
     dl_core_mark core_mark;
     char reason[DL_BOARD_REASON_SIZE];
 } dl_board_member;

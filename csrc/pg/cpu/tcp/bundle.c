@@ -8,28 +8,29 @@
 
 /* If the two ranks list different numbers of interfaces, the smaller number is used. */
 static int
-count_links(const dl_link_options *options, const dl_way *way)
+count_links(const dl_link_options *options, const dl_tcp_contact *tcp)
 {
-    int own = options->listener->way.count;
-    int least = own < way->count ? own : way->count;
+    int own = options->listener->tcp.count;
+    int least = own < tcp->count ? own : tcp->count;
 
     return least < 1 ? 1 : least;
 }
 
 dl_status
-dl_bundle_init(dl_bundle *bundle, const dl_link_options *options, const dl_way *way)
+dl_bundle_init(dl_bundle *bundle, const dl_link_options *options,
+               const dl_tcp_contact *tcp)
 {
     dl_link_options link = *options;
-    int count = count_links(options, way);
+    int count = count_links(options, tcp);
 
     *bundle = (dl_bundle){.count = count};
     bundle->links = calloc((size_t)count, sizeof *bundle->links);
     if (bundle->links == NULL) {
         return dl_fail_no_memory();
     }
-    for (int lane = 0; lane < count; lane++) {
-        dl_link_options_aim(&link, way, lane);
-        dl_link_init(&bundle->links[lane], &link);
+    for (int index = 0; index < count; index++) {
+        dl_link_options_aim(&link, tcp, index);
+        dl_link_init(&bundle->links[index], &link);
     }
     return DL_OK;
 }
@@ -37,8 +38,8 @@ dl_bundle_init(dl_bundle *bundle, const dl_link_options *options, const dl_way *
 void
 dl_bundle_fini(dl_bundle *bundle)
 {
-    for (int lane = 0; bundle->links != NULL && lane < bundle->count; lane++) {
-        dl_link_fini(&bundle->links[lane]);
+    for (int index = 0; bundle->links != NULL && index < bundle->count; index++) {
+        dl_link_fini(&bundle->links[index]);
     }
     dl_bundle_forget(bundle);
 }
@@ -59,9 +60,9 @@ dl_bundle_open(dl_bundle *bundle)
     if (bundle->is_open) {
         return DL_OK;
     }
-    for (int lane = 0; lane < bundle->count; lane++) {
-        DL_TRY(dl_link_open(&bundle->links[lane]));
-        is_open &= bundle->links[lane].is_open;
+    for (int index = 0; index < bundle->count; index++) {
+        DL_TRY(dl_link_open(&bundle->links[index]));
+        is_open &= bundle->links[index].is_open;
     }
     bundle->is_open = is_open;
     return DL_OK;
@@ -137,8 +138,8 @@ dl_bundle_notify(dl_bundle *bundle, const dl_error *cause)
     size_t done = 0;
     size_t sent = 0;
 
-    for (int lane = 0; lane < bundle->count; lane++) {
-        if (dl_link_is_between(&bundle->links[lane])) {
+    for (int index = 0; index < bundle->count; index++) {
+        if (dl_link_is_between(&bundle->links[index])) {
             return;
         }
     }
@@ -156,9 +157,9 @@ dl_bundle_unacknowledged(const dl_bundle *bundle)
 {
     size_t size = 0;
 
-    for (int lane = 0; lane < bundle->count; lane++) {
-        if (bundle->links[lane].is_open) {
-            size += dl_socket_unacknowledged(bundle->links[lane].transport.fd);
+    for (int index = 0; index < bundle->count; index++) {
+        if (bundle->links[index].is_open) {
+            size += dl_socket_unacknowledged(bundle->links[index].transport.fd);
         }
     }
     return size;
@@ -167,9 +168,9 @@ dl_bundle_unacknowledged(const dl_bundle *bundle)
 void
 dl_bundle_shutdown(dl_bundle *bundle)
 {
-    for (int lane = 0; lane < bundle->count; lane++) {
-        if (bundle->links[lane].is_open) {
-            (void)shutdown(bundle->links[lane].transport.fd, SHUT_WR);
+    for (int index = 0; index < bundle->count; index++) {
+        if (bundle->links[index].is_open) {
+            (void)shutdown(bundle->links[index].transport.fd, SHUT_WR);
         }
     }
 }
@@ -179,9 +180,9 @@ dl_bundle_shutdown(dl_bundle *bundle)
 int
 dl_bundle_poll(const dl_bundle *bundle, short events, struct pollfd *entries)
 {
-    for (int lane = 0; !bundle->is_open && lane < bundle->count; lane++) {
-        if (!bundle->links[lane].is_open) {
-            entries[0] = dl_link_poll(&bundle->links[lane], events);
+    for (int index = 0; !bundle->is_open && index < bundle->count; index++) {
+        if (!bundle->links[index].is_open) {
+            entries[0] = dl_link_poll(&bundle->links[index], events);
             return 1;
         }
     }
@@ -199,8 +200,8 @@ dl_bundle_poll(const dl_bundle *bundle, short events, struct pollfd *entries)
 bool
 dl_bundle_awaits_call(const dl_bundle *bundle)
 {
-    for (int lane = 0; !bundle->is_open && lane < bundle->count; lane++) {
-        if (dl_link_awaits_call(&bundle->links[lane])) {
+    for (int index = 0; !bundle->is_open && index < bundle->count; index++) {
+        if (dl_link_awaits_call(&bundle->links[index])) {
             return true;
         }
     }

@@ -31,11 +31,11 @@ typedef struct dl_bundle {
     uint64_t read;
 } dl_bundle;
 
-/* Initialises a bundle of as many links as both `way`, the peer's, and the listener,
+/* Initialises a bundle of as many links as both `tcp`, the peer's, and the listener,
  * this rank's, have addresses.  `options` are those of each link, which is aimed
  * here. */
 dl_status dl_bundle_init(dl_bundle *bundle, const dl_link_options *options,
-                         const dl_way *way);
+                         const dl_tcp_contact *tcp);
 void dl_bundle_fini(dl_bundle *bundle);
 
 /* Frees memory in a forked child, where the descriptors are closed already. */

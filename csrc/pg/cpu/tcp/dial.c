@@ -15,7 +15,7 @@
 
 /* A listener disconnects callers that have not proved the token in time, or earlier to
  * make room.  A rank to which this happens, because it was stopped for a while or came
- * among many strangers, connects again; if the listener's process has ended, that is
+ * among many pending ones, connects again; if the listener's process has ended, that is
  * refused. */
 #define REPEAT_AFTER (100 * DL_MILLISECOND)
 #define REPEATS_LIMIT 3
@@ -31,7 +31,7 @@
 #define ASK_AFTER 2
 #define ASK_AGAIN 1
 
-/* Size of a refusal's text, which a stranger may have written. */
+/* Size of a refusal's text, which a process outside the job may have written. */
 #define REFUSAL_LIMIT 512
 
 static _Atomic int64_t host_timeout = HOST_TIMEOUT_SECONDS * DL_SECOND;
@@ -61,13 +61,13 @@ limit_silence(int fd)
 }
 
 void
-dl_link_options_aim(dl_link_options *options, const dl_way *way, int lane)
+dl_link_options_aim(dl_link_options *options, const dl_tcp_contact *tcp, int index)
 {
-    options->address = way->addresses[lane];
-    memcpy(options->token, way->token, sizeof options->token);
-    options->secret = way->secret;
-    options->tls = way->tls;
-    options->lane = lane;
+    options->address = tcp->addresses[index];
+    memcpy(options->token, tcp->token, sizeof options->token);
+    options->secret = tcp->secret;
+    options->tls = tcp->tls;
+    options->index = index;
 }
 
 dl_status
@@ -266,9 +266,9 @@ send_hello(dl_dial *dial, const dl_link_options *options, bool is_probe)
         .group = options->group,
         .caller = options->rank,
         .callee = options->peer,
-        .lane = options->lane,
+        .index = options->index,
         .use = options->use,
-        .own = options->listener == NULL ? NULL : options->listener->way.token,
+        .own = options->listener == NULL ? NULL : options->listener->tcp.token,
     };
     dl_buffer hello = {0};
     dl_status status = dl_hello_put(&hello, &contents, options->token, is_probe);

@@ -36,11 +36,12 @@ typedef struct dl_link_options {
     uint8_t token[DL_TOKEN_SIZE];
     const dl_secret *secret; /* borrowed; NULL: nothing is proved inside */
     dl_tls *tls;             /* borrowed; NULL: plain */
-    int lane;                /* index among the links of the same use between the two */
+    int index;               /* index among the links of the same use between the two */
 } dl_link_options;
 
-/* Sets the members that depend on the other rank's way, for one of the links. */
-void dl_link_options_aim(dl_link_options *options, const dl_way *way, int lane);
+/* Sets the members that depend on the other rank's contact, for one of the links. */
+void dl_link_options_aim(dl_link_options *options, const dl_tcp_contact *tcp,
+                         int index);
 
 typedef enum dl_dial_stage {
     DL_DIAL_NONE = 0,   /* there is no connection */
@@ -66,9 +67,9 @@ typedef struct dl_dial {
     uint8_t bytes[DL_PROOF_SIZE];
 } dl_dial;
 
-/* Reads DISTLITE_HEARTBEAT_TIMEOUT, the time after which a host that answers no probe of
- * this process is lost.  Without this call it is five seconds.  DL_INVALID: its text is
- * not a number. */
+/* Reads DISTLITE_HEARTBEAT_TIMEOUT, the time after which a host that answers no probe
+ * of this process is lost.  Without this call it is five seconds.  DL_INVALID: its text
+ * is not a number. */
 dl_status dl_dial_configure(void);
 
 /* Returns whether a probe has failed because nothing has answered at the other rank's

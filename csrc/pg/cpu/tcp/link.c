@@ -144,7 +144,7 @@ accept_call(dl_link *link)
         .group = options->group,
         .caller = options->peer,
         .callee = options->rank,
-        .lane = options->lane,
+        .index = options->index,
         .use = options->use,
         .own = options->token,
     };
@@ -188,7 +188,7 @@ dl_link_take_any(dl_link *link)
 
     link->is_open = dl_listener_take_any(options->listener, &call, &link->transport);
     options->peer = call.caller;
-    options->lane = call.lane;
+    options->index = call.index;
     return link->is_open;
 }
 
@@ -216,7 +216,7 @@ dl_link_write(dl_link *link, struct iovec *parts, int count, size_t *size)
 }
 
 static void
-hear_from(dl_link *link)
+forget_silence(dl_link *link)
 {
     dl_dial_close(&link->probe);
     link->probe = (dl_dial){0};
@@ -234,7 +234,7 @@ dl_link_read(dl_link *link, struct iovec *parts, int count, size_t *size)
     }
     dl_status status = dl_transport_read(&link->transport, parts, count, size, &error);
     if (*size > 0 && link->quiet_since != 0) {
-        hear_from(link);
+        forget_silence(link);
     }
     return status == DL_OK ? DL_OK : dl_dial_fail_stream(&link->options, status, error);
 }

@@ -21,12 +21,12 @@
 
 #define HELLO_LIMIT (DL_HEAD_SIZE + TOKENS_SIZE + NAME_LIMIT)
 
-/* Time for a hello.  A rank sends it at once; a caller that does not is a stranger. */
-#define STRANGER_PATIENCE (10 * DL_SECOND)
+/* Time for a hello.  A rank sends it at once; a caller that does not is none. */
+#define PENDING_PATIENCE (10 * DL_SECOND)
 
-/* Time after which a stranger has to make room for others: a rank needs a hundredth of
- * it to prove the token, unless it is stopped; then it calls again. */
-#define STRANGER_ROOM_PATIENCE (200 * DL_MILLISECOND)
+/* Time after which a pending peer has to make room for others: a rank needs a hundredth
+ * of it to prove the token, unless it is stopped; then it calls again. */
+#define PENDING_ROOM_PATIENCE (200 * DL_MILLISECOND)
 
 typedef struct pending_peer {
     dl_list node;
@@ -59,7 +59,7 @@ dl_hello_put(dl_buffer *buffer, const dl_hello *contents,
                           .size = (uint32_t)(TOKENS_SIZE + size),
                           .root = (uint32_t)contents->callee,
                           .id = (uint64_t)contents->caller,
-                          .total = (uint64_t)contents->lane,
+                          .total = (uint64_t)contents->index,
                       });
     dl_buffer_put(buffer, (dl_bytes){head, sizeof head});
     dl_buffer_put(buffer, (dl_bytes){token, DL_TOKEN_SIZE});
@@ -95,11 +95,11 @@ listen_at(const dl_address *address, int *made)
     return DL_OK;
 }
 
-/* Whether callers have to prove anything, so that there are strangers. */
+/* Whether callers have to prove anything, before they are known. */
 static bool
 is_guarded(const dl_listener *listener)
 {
-    return listener->way.secret != NULL || listener->way.tls != NULL;
+    return listener->tcp.secret != NULL || listener->tcp.tls != NULL;
 }
 
 static bool
@@ -111,12 +111,12 @@ add_to_epoll(const dl_listener *listener, int fd)
 }
 
 /* Makes one descriptor for all sockets, so that waits need not know their number.  If
- * callers have to prove the token, which takes several messages, it watches strangers
- * as well. */
+ * callers have to prove the token, which takes several messages, it watches pending
+ * peers as well. */
 static dl_status
 gather_sockets(dl_listener *listener)
 {
-    if (listener->way.count == 1 && !is_guarded(listener)) {
+    if (listener->tcp.count == 1 && !is_guarded(listener)) {
         listener->fd = listener->sockets[0];
         return DL_OK;
     }
@@ -125,7 +125,7 @@ gather_sockets(dl_listener *listener)
         return dl_fail(DL_INTERNAL, "epoll_create1: %s", strerror(errno));
     }
     dl_fork_guard(listener->fd);
-    for (int i = 0; i < listener->way.count; i++) {
+    for (int i = 0; i < listener->tcp.count; i++) {
         if (!add_to_epoll(listener, listener->sockets[i])) {
             return dl_fail(DL_INTERNAL, "epoll_ctl: %s", strerror(errno));
         }
@@ -136,37 +136,37 @@ gather_sockets(dl_listener *listener)
 static void
 close_sockets(dl_listener *listener)
 {
-    if (listener->way.count == 0 || listener->fd != listener->sockets[0]) {
+    if (listener->tcp.count == 0 || listener->fd != listener->sockets[0]) {
         dl_socket_close(listener->fd);
     }
-    for (int i = 0; i < listener->way.count; i++) {
+    for (int i = 0; i < listener->tcp.count; i++) {
         dl_socket_close(listener->sockets[i]);
     }
 }
 
 static dl_status
-open_sockets(dl_listener *listener, const dl_way *way)
+open_sockets(dl_listener *listener, const dl_tcp_contact *tcp)
 {
-    for (int i = 0; i < way->count; i++) {
-        dl_address *own = &listener->way.addresses[i];
-        DL_TRY(listen_at(&way->addresses[i], &listener->sockets[i]));
-        listener->way.count++;
+    for (int i = 0; i < tcp->count; i++) {
+        dl_address *own = &listener->tcp.addresses[i];
+        DL_TRY(listen_at(&tcp->addresses[i], &listener->sockets[i]));
+        listener->tcp.count++;
         DL_TRY(dl_socket_local_address(listener->sockets[i], own));
     }
     return gather_sockets(listener);
 }
 
 dl_status
-dl_listener_open(dl_listener *listener, const dl_way *way)
+dl_listener_open(dl_listener *listener, const dl_tcp_contact *tcp)
 {
     *listener = (dl_listener){
         .is_open = true, .fork_generation = dl_fork_generation(), .fd = -1};
-    memcpy(listener->way.token, way->token, sizeof way->token);
-    listener->way.secret = way->secret;
-    listener->way.tls = way->tls;
+    memcpy(listener->tcp.token, tcp->token, sizeof tcp->token);
+    listener->tcp.secret = tcp->secret;
+    listener->tcp.tls = tcp->tls;
     listener->ended = calloc(DL_ENDED_LIMIT, sizeof *listener->ended);
     dl_status status =
-        listener->ended == NULL ? dl_fail_no_memory() : open_sockets(listener, way);
+        listener->ended == NULL ? dl_fail_no_memory() : open_sockets(listener, tcp);
     if (status != DL_OK) {
         close_sockets(listener);
         free(listener->ended);
@@ -174,7 +174,7 @@ dl_listener_open(dl_listener *listener, const dl_way *way)
         return status;
     }
     pthread_mutex_init(&listener->lock, NULL);
-    dl_list_init(&listener->strangers);
+    dl_list_init(&listener->pending);
     dl_list_init(&listener->callers);
     dl_list_init(&listener->probes);
     dl_list_init(&listener->bells);
@@ -213,7 +213,7 @@ dl_listener_fini(dl_listener *listener)
     if (listener->is_open && listener->fork_generation == dl_fork_generation()) {
         take_leave(listener);
         close_sockets(listener);
-        disconnect_all(&listener->strangers);
+        disconnect_all(&listener->pending);
         disconnect_all(&listener->callers);
         disconnect_all(&listener->probes);
         free(listener->ended);
@@ -248,7 +248,7 @@ has_token(const dl_listener *listener, const pending_peer *self)
 {
     const uint8_t *token = self->bytes + DL_HEAD_SIZE;
 
-    return memcmp(token, listener->way.token, DL_TOKEN_SIZE) == 0;
+    return memcmp(token, listener->tcp.token, DL_TOKEN_SIZE) == 0;
 }
 
 /* Sends all of the bytes, as far as there is room for them, and frees them. */
@@ -280,9 +280,9 @@ log_refusal(dl_listener *listener, const pending_peer *self, const char *why)
                    "refused a connection from %s to this rank: %s", address, why);
 }
 
-/* Sends the reason of a refusal to a stranger, and logs it. */
+/* Sends the reason of a refusal to a pending peer, and logs it. */
 static void
-refuse_stranger(dl_listener *listener, pending_peer *self)
+refuse_pending_peer(dl_listener *listener, pending_peer *self)
 {
     const dl_error *why = dl_last_error();
     dl_buffer refusal = {0};
@@ -305,10 +305,10 @@ prove_once(dl_listener *listener, pending_peer *self)
     if (has_all < 0) {
         return -1;
     }
-    int taken = dl_proof_answer(&self->proof, listener->way.secret,
+    int taken = dl_proof_answer(&self->proof, listener->tcp.secret,
                                 (dl_bytes){self->bytes, self->got}, &size, &reply);
     if (taken < 0) {
-        refuse_stranger(listener, self);
+        refuse_pending_peer(listener, self);
     }
     if (taken > 0) {
         /* The first bytes of a connection always fit into its buffers. */
@@ -326,15 +326,15 @@ prove_token(dl_listener *listener, pending_peer *self)
 {
     int is_served = 1;
 
-    while (is_served == 1 && listener->way.secret != NULL
+    while (is_served == 1 && listener->tcp.secret != NULL
            && self->proof.stage != DL_PROOF_DONE) {
         is_served = prove_once(listener, self);
     }
     return is_served;
 }
 
-/* Receives the hello and checks it; returns like receive_up_to().  Reads no byte beyond the
- * hello, because the rest is for the taker. */
+/* Receives the hello and checks it; returns like receive_up_to().  Reads no byte beyond
+ * the hello, because the rest is for the taker. */
 static int
 read_hello(dl_listener *listener, pending_peer *self)
 {
@@ -407,7 +407,7 @@ find_ended(const dl_listener *listener, dl_bytes name)
 static void
 send_notice(pending_peer *self, const dl_ended_group *group)
 {
-    if (self->head.detail != DL_FOR_NEWS) {
+    if (self->head.detail != DL_FOR_NOTICES) {
         struct iovec part = {(void *)group->notice, group->notice_size};
         size_t sent;
         int error;
@@ -430,17 +430,18 @@ ring_bells(const dl_listener *listener, const pending_peer *caller)
     }
 }
 
-/* Turns a stranger into a caller or a probe, keeps it a stranger, or disconnects it. */
+/* Turns a pending peer into a caller or a probe, keeps it pending, or disconnects
+ * it. */
 static void
-advance_stranger(dl_listener *listener, pending_peer *self)
+advance_pending_peer(dl_listener *listener, pending_peer *self)
 {
     int is_known = try_hello(listener, self);
     const dl_ended_group *ended =
         is_known > 0 ? find_ended(listener, group_name_of(self)) : NULL;
 
-    bool is_late = is_known == 0 && dl_now() > self->since + STRANGER_PATIENCE;
+    bool is_late = is_known == 0 && dl_now() > self->since + PENDING_PATIENCE;
 
-    listener->stranger_count -= is_known != 0 || is_late;
+    listener->pending_count -= is_known != 0 || is_late;
     if (is_known > 0 && is_guarded(listener)) {
         (void)epoll_ctl(listener->fd, EPOLL_CTL_DEL, self->transport.fd, NULL);
     }
@@ -458,13 +459,13 @@ advance_stranger(dl_listener *listener, pending_peer *self)
 }
 
 static void
-advance_strangers(dl_listener *listener)
+advance_pending_peers(dl_listener *listener)
 {
-    dl_list *strangers = &listener->strangers;
+    dl_list *pending = &listener->pending;
 
-    for (dl_list *node = strangers->next; node != strangers;) {
+    for (dl_list *node = pending->next; node != pending;) {
         dl_list *next = node->next;
-        advance_stranger(listener, pending_peer_of(node));
+        advance_pending_peer(listener, pending_peer_of(node));
         node = next;
     }
 }
@@ -485,19 +486,19 @@ drop_old_probes(dl_listener *listener)
 }
 
 static bool
-is_full_of_strangers(const dl_listener *listener)
+is_full_of_pending_peers(const dl_listener *listener)
 {
-    return is_guarded(listener) && listener->stranger_count >= DL_STRANGERS_LIMIT;
+    return is_guarded(listener) && listener->pending_count >= DL_PENDING_PEERS_LIMIT;
 }
 
-/* Returns whether one more stranger may be accepted: there is room, or the oldest one
+/* Returns whether one more peer may be accepted: there is room, or the oldest one
  * has had its time. */
 static bool
 may_accept(const dl_listener *listener)
 {
-    return !is_full_of_strangers(listener)
-           || dl_now() >= pending_peer_of(listener->strangers.next)->since
-                              + STRANGER_ROOM_PATIENCE;
+    return !is_full_of_pending_peers(listener)
+           || dl_now() >= pending_peer_of(listener->pending.next)->since
+                              + PENDING_ROOM_PATIENCE;
 }
 
 /* Called once another caller is there: nobody is disconnected for room that nobody
@@ -505,28 +506,28 @@ may_accept(const dl_listener *listener)
 static void
 make_room(dl_listener *listener)
 {
-    if (is_full_of_strangers(listener)) {
-        disconnect_peer(pending_peer_of(listener->strangers.next));
-        listener->stranger_count--;
+    if (is_full_of_pending_peers(listener)) {
+        disconnect_peer(pending_peer_of(listener->pending.next));
+        listener->pending_count--;
     }
 }
 
-/* Keeps an accepted connection as a stranger. */
+/* Keeps an accepted connection as a pending peer. */
 static void
-add_stranger(dl_listener *listener, pending_peer *made, int fd)
+add_pending_peer(dl_listener *listener, pending_peer *made, int fd)
 {
-    const dl_way *way = &listener->way;
+    const dl_tcp_contact *tcp = &listener->tcp;
 
     dl_socket_prepare(fd);
-    if (dl_transport_open(&made->transport, fd, way->tls, true) != DL_OK) {
+    if (dl_transport_open(&made->transport, fd, tcp->tls, true) != DL_OK) {
         free(made);
         return;
     }
     made->since = dl_now();
     made->proof =
-        (dl_proof){.terms = &dl_link_proof, .context = {way->token, sizeof way->token}};
-    dl_list_append(&listener->strangers, &made->node);
-    listener->stranger_count++;
+        (dl_proof){.terms = &dl_link_proof, .context = {tcp->token, sizeof tcp->token}};
+    dl_list_append(&listener->pending, &made->node);
+    listener->pending_count++;
     if (is_guarded(listener)) {
         /* If this fails, its data are read at the next retry. */
         (void)add_to_epoll(listener, fd);
@@ -557,7 +558,7 @@ accept_at(dl_listener *listener, int socket, bool *has_any)
             return;
         }
         make_room(listener);
-        add_stranger(listener, made, fd);
+        add_pending_peer(listener, made, fd);
         *has_any = true;
     }
 }
@@ -568,7 +569,7 @@ accept_all(dl_listener *listener)
     bool has_any = false;
 
     atomic_store(&listener->is_full, false);
-    for (int i = 0; i < listener->way.count; i++) {
+    for (int i = 0; i < listener->tcp.count; i++) {
         accept_at(listener, listener->sockets[i], &has_any);
     }
     if (has_any) {
@@ -583,7 +584,7 @@ is_hello(const pending_peer *self, const dl_hello *contents)
 {
     bool is_caller = contents->caller < 0
                      || (self->head.id == (uint64_t)contents->caller
-                         && self->head.total == (uint64_t)contents->lane);
+                         && self->head.total == (uint64_t)contents->index);
     const uint8_t *own = self->bytes + DL_HEAD_SIZE + DL_TOKEN_SIZE;
 
     if (contents->own != NULL && memcmp(own, contents->own, DL_TOKEN_SIZE) != 0) {
@@ -627,14 +628,14 @@ take_caller(dl_listener *listener, dl_hello *contents, dl_transport *transport)
 
     pthread_mutex_lock(&listener->lock);
     accept_all(listener);
-    advance_strangers(listener);
+    advance_pending_peers(listener);
     for (dl_list *node = callers->next; node != callers; node = node->next) {
         pending_peer *self = pending_peer_of(node);
         if (is_hello(self, contents)) {
             *transport = self->transport;
             self->transport = (dl_transport){0};
             contents->caller = number_of(self->head.id);
-            contents->lane = number_of(self->head.total);
+            contents->index = number_of(self->head.total);
             is_there = true;
             disconnect_peer(self);
             break;
@@ -667,10 +668,10 @@ dl_listener_poll(void *context)
 
     pthread_mutex_lock(&listener->lock);
     accept_all(listener);
-    advance_strangers(listener);
-    bool has_strangers = listener->strangers.next != &listener->strangers;
+    advance_pending_peers(listener);
+    bool has_pending_peers = listener->pending.next != &listener->pending;
     pthread_mutex_unlock(&listener->lock);
-    return has_strangers;
+    return has_pending_peers;
 }
 
 static void
@@ -695,7 +696,7 @@ send_notices(dl_listener *listener)
     send_notices_to(listener, &listener->callers);
     send_notices_to(listener, &listener->probes);
     accept_all(listener);
-    advance_strangers(listener);
+    advance_pending_peers(listener);
 }
 
 /* Tells the probes of the whole process, which name no group, that it leaves in
@@ -710,7 +711,7 @@ take_leave(dl_listener *listener)
     left.notice_size = dl_failure_notice_put(notice, &closed);
     memcpy(left.notice, notice, left.notice_size);
     accept_all(listener);
-    advance_strangers(listener);
+    advance_pending_peers(listener);
     for (dl_list *node = listener->probes.next; node != &listener->probes;) {
         pending_peer *probe = pending_peer_of(node);
         node = node->next;

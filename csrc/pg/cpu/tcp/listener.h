@@ -9,7 +9,7 @@
  *
  * If the job has a token or certificates, caller and listener first prove that they
  * belong to it (base/proof.h, net/tls.h), and nothing else is sent before that.
- * Callers that have not proved it are strangers: they have limited time, memory and
+ * Callers that have not proved it are pending peers: they have limited time, memory and
  * descriptors, receive the reason of a refusal, and cause at most one line of the log a
  * second.
  *
@@ -42,8 +42,9 @@ extern const dl_proof_terms dl_link_proof;
 /* A refusal is a status, the size of a text in eight bytes, and the text. */
 #define DL_LINK_REFUSAL_HEAD (1 + 8)
 
-/* Strangers at a time, if they have to prove anything; others wait in the kernel. */
-#define DL_STRANGERS_LIMIT 128
+/* Pending peers at a time, if they have to prove anything; others wait in the
+ * kernel. */
+#define DL_PENDING_PEERS_LIMIT 128
 
 /* The groups that have ended last are remembered, except for those with a longer name;
  * notices have at most this size.  A caller of another group is kept, because that
@@ -59,7 +60,7 @@ typedef struct dl_ended_group {
 } dl_ended_group;
 
 /* The addresses at which a rank is reached, one for each interface that it uses. */
-typedef struct dl_way {
+typedef struct dl_tcp_contact {
     dl_address addresses[DL_INTERFACES_LIMIT]; /* with their ports */
     int count;
     uint16_t life_port; /* at the first address (life_port.h); 0: there is none */
@@ -68,25 +69,27 @@ typedef struct dl_way {
      * and NULL if none is proved. */
     const dl_secret *secret;
     dl_tls *tls;
-} dl_way;
+} dl_tcp_contact;
 
-/* Finds the ways of a group's ranks, most of which are never needed. */
-typedef struct dl_ways {
-    void (*find)(const void *context, int rank, dl_way *way);
+/* Finds how to reach the ranks of a group, most of which are never needed. */
+typedef struct dl_tcp_contacts {
+    void (*find)(const void *context, int rank, dl_tcp_contact *tcp);
     const void *context;
     const int *ranks; /* by rank: what `find` calls it; NULL: the same */
-} dl_ways;
+} dl_tcp_contacts;
 
 static inline void
-dl_ways_find(const dl_ways *ways, int rank, dl_way *way)
+dl_tcp_contacts_find(const dl_tcp_contacts *tcp_contacts, int rank, dl_tcp_contact *tcp)
 {
-    ways->find(ways->context, ways->ranks == NULL ? rank : ways->ranks[rank], way);
+    tcp_contacts->find(tcp_contacts->context,
+                       tcp_contacts->ranks == NULL ? rank : tcp_contacts->ranks[rank],
+                       tcp);
 }
 
 typedef enum dl_hello_use {
     DL_FOR_COLLECTIVES = 0,
     DL_FOR_MESSAGES = 1,
-    DL_FOR_NEWS = 2,
+    DL_FOR_NOTICES = 2,
     DL_FOR_WINDOWS = 3,
 } dl_hello_use;
 
@@ -95,11 +98,11 @@ typedef struct dl_hello {
     const char *group; /* its name; borrowed */
     int caller;        /* ranks in that group; -1 in a take: any */
     int callee;
-    int lane; /* index among the links of the two ranks; for windows, the window's number */
+    int index; /* index among the links of the two ranks; for windows, the window's number */
     dl_hello_use use;
-    /* The own token of the caller's listener, by which two processes that were started as
-     * the same rank differ; borrowed.  NULL: the callee does not compare it; in a take: any
-     * process. */
+    /* The own token of the caller's listener, by which two processes that were started
+     * as the same rank differ; borrowed.  NULL: the callee does not compare it; in a
+     * take: any process. */
     const uint8_t *own;
 } dl_hello;
 
@@ -110,12 +113,12 @@ typedef struct dl_listener {
     uint32_t fork_generation;
     /* For poll(2): readable when a rank connects, or sends more of its proof. */
     int fd;
-    int sockets[DL_INTERFACES_LIMIT]; /* one for each address in `way` */
-    dl_way way;
+    int sockets[DL_INTERFACES_LIMIT]; /* one for each address in `tcp` */
+    dl_tcp_contact tcp;
     /* guarded by lock */
     pthread_mutex_t lock;
-    dl_list strangers; /* whose hello is not complete yet, the oldest first */
-    int stranger_count;
+    dl_list pending; /* whose hello is not complete yet, the oldest first */
+    int pending_count;
     dl_log_limit refusals;
     dl_list callers; /* whose connections have not been taken yet */
     dl_list probes;
@@ -127,8 +130,8 @@ typedef struct dl_listener {
     atomic_bool is_full;
 } dl_listener;
 
-/* Listens at the addresses of `way`, at ports that the system chooses. */
-dl_status dl_listener_open(dl_listener *listener, const dl_way *way);
+/* Listens at the addresses of `tcp`, at ports that the system chooses. */
+dl_status dl_listener_open(dl_listener *listener, const dl_tcp_contact *tcp);
 
 /* Disconnects callers that were not taken.  In a forked child it forgets them. */
 void dl_listener_fini(dl_listener *listener);
@@ -152,8 +155,8 @@ typedef struct dl_listener_bell {
 void dl_listener_add_bell(dl_listener *listener, dl_listener_bell *bell);
 void dl_listener_remove_bell(dl_listener *listener, dl_listener_bell *bell);
 
-/* Takes the connection of any rank, and stores caller and lane, each -1 if it is no valid
- * number. */
+/* Takes the connection of any rank, and stores caller and index, each -1 if it is no
+ * valid number. */
 bool dl_listener_take_any(dl_listener *listener, dl_hello *contents,
                           dl_transport *transport);
 

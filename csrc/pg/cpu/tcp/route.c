@@ -86,8 +86,8 @@ fingerprint_of(const dl_head *head)
     return theirs;
 }
 
-/* Returns this rank's call in an operation that the other one was in; the current one if
- * it has not called that yet, or no longer remembers it. */
+/* Returns this rank's call in an operation that the other one was in; the current one
+ * if it has not called that yet, or no longer remembers it. */
 static const dl_fingerprint *
 call_in(const dl_route *self, uint64_t sequence)
 {
@@ -387,7 +387,7 @@ is_greeting_next(const dl_route *self)
 }
 
 dl_status
-dl_route_hear(dl_route *self)
+dl_route_read_call(dl_route *self)
 {
     bool is_taken;
     size_t got;

@@ -10,8 +10,8 @@
  * them: exchanging a few bytes takes one system call in each direction.
  *
  * A rank that only sends in an operation may be ahead of the one that receives.  The
- * latter sends a greeting if it waits for long, a head that belongs to no message, so that
- * two ranks that wait for each other learn how their calls differ. */
+ * latter sends a greeting if it waits for long, a head that belongs to no message, so
+ * that two ranks that wait for each other learn how their calls differ. */
 #ifndef DISTLITE_PG_CPU_TCP_ROUTE_H
 #define DISTLITE_PG_CPU_TCP_ROUTE_H
 
@@ -51,8 +51,8 @@ typedef struct dl_queue {
 typedef struct dl_route {
     dl_bundle link;
     const dl_op_context *op; /* the current operation */
-    /* The calls of the last DL_ROUTE_HISTORY operations, by sequence number modulo that;
-     * borrowed. */
+    /* The calls of the last DL_ROUTE_HISTORY operations, by sequence number modulo
+     * that; borrowed. */
     const dl_fingerprint *called;
     /* Sent in each head, at most DL_NOTE_LIMIT, and set to the largest received;
      * borrowed. */
@@ -94,9 +94,9 @@ void dl_queue_push(dl_queue *queue, void *data, size_t size, uint32_t stage);
 void dl_route_greet(dl_route *route, uint32_t stage);
 
 /* Reads a greeting of a rank with which nothing is exchanged in this operation.
- * DL_MISMATCH: it has called a different one.  Any other failure is left for the operation
- * that needs the rank. */
-dl_status dl_route_hear(dl_route *route);
+ * DL_MISMATCH: it has called a different one.  Any other failure is left for the
+ * operation that needs the rank. */
+dl_status dl_route_read_call(dl_route *route);
 
 /* Moves what can be moved without blocking.  DL_MISMATCH: the other rank has called a
  * different operation, or expects a different size.  Error texts name the rank at

@@ -19,9 +19,9 @@
  * onto one core, where spinning would delay the answer. */
 #define POLL_SPAN (50 * INT64_C(1000))
 
-/* A rank that waits for as long greets those that it waits for, and expects that they read
- * that before they send: otherwise their kernel could drop what they have sent when they
- * exit. */
+/* A rank that waits for as long greets those that it waits for, and expects that they
+ * read that before they send: otherwise their kernel could drop what they have sent
+ * when they exit. */
 #define GREET_AFTER (100 * DL_MILLISECOND)
 #define QUIET_AFTER (GREET_AFTER / 2)
 
@@ -69,7 +69,8 @@ void
 dl_traffic_fini(dl_traffic *traffic)
 {
     for (int i = 0; i < traffic->used_count; i++) {
-        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): made before any is used */
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): made before any is
+         * used */
         dl_route *route = traffic->routes[traffic->used[i]];
         if (traffic->fork_generation == dl_fork_generation()) {
             dl_bundle_fini(&route->link);
@@ -92,7 +93,7 @@ make_route(dl_traffic *self, int rank)
 {
     const dl_traffic_options *options = &self->options;
     dl_route *made = NULL;
-    dl_way way;
+    dl_tcp_contact tcp;
     dl_link_options link = {
         .group = options->group_name,
         .there = &options->peers[rank],
@@ -107,8 +108,8 @@ make_route(dl_traffic *self, int rank)
     if (made == NULL) {
         return dl_fail_no_memory();
     }
-    dl_ways_find(&options->ways, rank, &way);
-    if (dl_bundle_init(&made->link, &link, &way) != DL_OK) {
+    dl_tcp_contacts_find(&options->tcp_contacts, rank, &tcp);
+    if (dl_bundle_init(&made->link, &link, &tcp) != DL_OK) {
         free(made);
         return DL_NO_MEMORY;
     }
@@ -139,7 +140,7 @@ used_route(const dl_traffic *self, int index)
     return self->routes[self->used[index]];
 }
 
-/* Sends `cause` to the ranks of other hosts, first through options->tell and then on
+/* Sends `cause` to the ranks of other hosts, first through options->notify and then on
  * the links.  This order matters: on a link that is full, only its end can be
  * signalled, and a rank that sees that looks for the reason among the notices. */
 static void
@@ -151,9 +152,9 @@ send_notices(dl_traffic *self, const dl_error *cause, uint64_t sequence)
         return;
     }
     self->is_silent = true;
-    if (options->tell != NULL) {
-        options->tell(options->context, cause, sequence,
-                      dl_deadline_after(NOTICE_PATIENCE));
+    if (options->notify != NULL) {
+        options->notify(options->context, cause, sequence,
+                        dl_deadline_after(NOTICE_PATIENCE));
     }
     dl_deadline deadline = dl_deadline_after(NOTICE_PATIENCE);
     for (int i = 0; i < self->used_count; i++) {
@@ -381,8 +382,8 @@ is_past(const dl_queue *queue, uint32_t stage)
     return dl_queue_is_empty(queue) || dl_queue_front(queue)->stage > stage;
 }
 
-/* Returns whether the stage that this rank waits for has yet to send to, or receive from,
- * the other rank. */
+/* Returns whether the stage that this rank waits for has yet to send to, or receive
+ * from, the other rank. */
 static bool
 is_awaited(const dl_traffic *self, const dl_route *route)
 {
@@ -626,7 +627,7 @@ greet_awaited(dl_traffic *self)
         route->op = self->op; /* also of one that is not used in this operation */
         if (!is_past(&route->in, self->awaited)) {
             dl_route_greet(route, self->awaited);
-        } else if (dl_route_hear(route) != DL_OK) {
+        } else if (dl_route_read_call(route) != DL_OK) {
             return fail_route(self, route);
         }
     }

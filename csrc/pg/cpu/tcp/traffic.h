@@ -22,7 +22,7 @@ typedef struct dl_traffic_options {
     int size;
     const char *group_name; /* this and the next three are borrowed */
     const dl_peer *peers;   /* by rank */
-    dl_ways ways;
+    dl_tcp_contacts tcp_contacts;
     dl_listener *listener;
     bool may_spin;     /* this rank has a core of its own */
     bool has_listener; /* no other thread accepts there: to poll it is enough */
@@ -33,16 +33,16 @@ typedef struct dl_traffic_options {
      * receives the error with which the wait is going to fail.  Both may be NULL. */
     dl_status (*late)(void *context);
     void (*announce_timeout)(void *context, const dl_error *error);
-    /* Returns whether the ranks that this one waits for are known to wait themselves, so
-     * that others know the reason: the rank then waits past its deadline for that, but no
-     * longer than the deadline was near before.  May be NULL. */
+    /* Returns whether the ranks that this one waits for are known to wait themselves,
+     * so that others know the reason: the rank then waits past its deadline for that,
+     * but no longer than the deadline was near before.  May be NULL. */
     bool (*others_know)(void *context);
     /* Adds the ranks that a wait is for besides those of the routes; or NULL. */
     void (*add_awaited)(void *context, dl_awaited *awaited);
     /* Called once, when this rank gives up, to inform the ranks to which there is no
      * route; or NULL. */
-    void (*tell)(void *context, const dl_error *message, uint64_t sequence,
-                 dl_deadline deadline);
+    void (*notify)(void *context, const dl_error *message, uint64_t sequence,
+                   dl_deadline deadline);
     void *context;
 } dl_traffic_options;
 
@@ -60,8 +60,8 @@ typedef struct dl_traffic {
     uint32_t stage;
     uint32_t awaited; /* the stage that the rank waits for */
     bool is_one_way;  /* in an operation: a rank may send nothing to who sends to it */
-    /* In an operation: the largest number that this rank or one that it has heard from has
-     * noted.  The heads of its messages have it. */
+    /* In an operation: the largest number that this rank or one that it has heard from
+     * has noted.  The heads of its messages have it. */
     uint8_t note;
     bool is_silent; /* the notices were sent */
     /* any thread */
@@ -86,8 +86,8 @@ void dl_traffic_end(dl_traffic *traffic);
 dl_status dl_traffic_send(dl_traffic *traffic, int rank, const void *data, size_t size);
 dl_status dl_traffic_receive(dl_traffic *traffic, int rank, void *data, size_t size);
 
-/* As dl_traffic_receive(), in the stage that is `ahead` stages after the current one: what
- * is expected is read early, and a rank that gives up is noticed in any stage. */
+/* As dl_traffic_receive(), in the stage that is `ahead` stages after the current one:
+ * what is expected is read early, and a rank that gives up is noticed in any stage. */
 dl_status dl_traffic_expect(dl_traffic *traffic, int rank, void *data, size_t size,
                             uint32_t ahead);
 uint32_t dl_traffic_next(dl_traffic *traffic);
@@ -96,7 +96,8 @@ uint32_t dl_traffic_next(dl_traffic *traffic);
  * received. */
 dl_status dl_traffic_wait(dl_traffic *traffic, uint32_t stage);
 
-/* Fails as a wait of this rank that times out now, and names the ranks that it is for. */
+/* Fails as a wait of this rank that times out now, and names the ranks that it is
+ * for. */
 dl_status dl_traffic_fail_late(const dl_traffic *traffic);
 
 /* Called in an operation, after a failure: sends the thread's last error to the ranks
@@ -107,18 +108,18 @@ void dl_traffic_break(dl_traffic *traffic, const int *others, int count);
 uint64_t dl_traffic_last_seen(const dl_traffic *traffic, int rank);
 
 /* Returns true if another rank has reported on a route that it gives up.  May also be
- * called from the option `tell`. */
+ * called from the option `notify`. */
 bool dl_traffic_is_notified(const dl_traffic *traffic);
 
 /* Ends this rank's sleep, so that it checks again whether to continue.  May be called
  * from any thread; takes no locks. */
 void dl_traffic_wake(dl_traffic *traffic);
 
-/* Called between operations, before the rank leaves in order: waits until the hosts of the
- * ranks to which data went one way have received it, until the deadline, or until they have
- * acknowledged nothing for a second.  Without this, a greeting that such a rank sends to
- * one that has closed the connection would be answered by a reset, which discards data on
- * its way.  Returns DL_INTERRUPTED or DL_OK. */
+/* Called between operations, before the rank leaves in order: waits until the hosts of
+ * the ranks to which data went one way have received it, until the deadline, or until
+ * they have acknowledged nothing for a second.  Without this, a greeting that such a
+ * rank sends to one that has closed the connection would be answered by a reset, which
+ * discards data on its way.  Returns DL_INTERRUPTED or DL_OK. */
 dl_status dl_traffic_finish(dl_traffic *traffic, dl_deadline deadline);
 
 /* Fails this rank's waits with `cause`, and sends `message` to the other ranks.  May be

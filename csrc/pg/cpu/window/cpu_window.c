@@ -22,9 +22,9 @@ typedef struct part {
     uint32_t fork_generation;
     dl_window_options options;
     dl_window_ranks ranks;
-    dl_roster *roster;
+    dl_bootstrap *bootstrap;
     dl_peer *peers;
-    char host[DL_HOST_NAME_SIZE]; /* of a group of one rank, which has no roster */
+    char host[DL_HOST_NAME_SIZE]; /* of a group of one rank, which has no bootstrap */
     dl_process **processes;
     dl_region *region;
     target *targets; /* by rank */
@@ -101,8 +101,8 @@ free_part(dl_window_part *base)
     }
     dl_window_server_unref(self->server);
     dl_region_free(self->region);
-    if (self->roster != NULL) {
-        dl_backend_origin_unref(&self->roster->base);
+    if (self->bootstrap != NULL) {
+        dl_backend_origin_unref(&self->bootstrap->base);
     }
     free(self->targets);
     free(self->processes);
@@ -138,7 +138,7 @@ map_memory(part *self, int rank, const handle *place, uint64_t size)
             "size in its handle: the ranks run different versions of distlite",
             self->ranks.group_name, rank);
     }
-    DL_TRY(dl_segment_map(self->roster->membership.arena.file, place->offset,
+    DL_TRY(dl_segment_map(self->bootstrap->membership.arena.file, place->offset,
                           place->size, segment));
     set_memory(self, rank, segment->memory, size);
     return DL_OK;
@@ -250,24 +250,24 @@ static const dl_window_part_ops part_ops = {
     .free = free_part,
 };
 
-/* Prepares the clients of the ranks on other hosts, which lack only the windows' numbers:
- * these come with the handles. */
+/* Prepares the clients of the ranks on other hosts, which lack only the windows'
+ * numbers: these come with the handles. */
 static void
 init_clients(part *self, const dl_cpu_window_group *group)
 {
     const dl_layout *layout = group->layout;
     dl_link_options options = {
         .group = self->ranks.group_name,
-        .listener = &self->roster->endpoint.calls,
+        .listener = &self->bootstrap->endpoint.calls,
         .rank = self->ranks.rank,
     };
 
     for (int rank = 0; rank < self->ranks.size; rank++) {
         if (layout->host_of[rank] != layout->host) {
-            dl_way way;
-            dl_ways_find(&group->ways, rank, &way);
+            dl_tcp_contact tcp;
+            dl_tcp_contacts_find(&group->tcp_contacts, rank, &tcp);
             dl_window_client_init(&self->targets[rank].client, &self->ranks, rank,
-                                  &options, &way);
+                                  &options, &tcp);
         }
     }
 }
@@ -288,12 +288,12 @@ copy_group(part *self, const dl_cpu_window_group *group)
     self->ranks.peers = self->peers;
     self->ranks.processes = self->processes;
     self->ranks.ends = &self->server->ends;
-    if (group->roster == NULL) {
+    if (group->bootstrap == NULL) {
         dl_peer_own(self->peers, self->host);
         return DL_OK;
     }
-    (void)dl_backend_origin_ref(&group->roster->base);
-    self->roster = group->roster;
+    (void)dl_backend_origin_ref(&group->bootstrap->base);
+    self->bootstrap = group->bootstrap;
     memcpy(self->peers, group->peers, size * sizeof *self->peers);
     memcpy(self->processes, group->processes, size * sizeof(dl_process *));
     init_clients(self, group);
@@ -311,10 +311,10 @@ open_memory(part *self, bool has_hosts)
     if (size > SIZE_MAX - head) {
         return dl_fail_no_memory();
     }
-    if (self->roster == NULL) {
+    if (self->bootstrap == NULL) {
         DL_TRY(dl_region_new(head + size, &self->region));
     } else {
-        dl_arena *arena = &self->roster->membership.arena;
+        dl_arena *arena = &self->bootstrap->membership.arena;
         DL_TRY(dl_shared_new(arena, head + size, &self->region));
         dl_shared_place found =
             dl_shared_find(arena, self->region->memory, head + size);
@@ -326,7 +326,7 @@ open_memory(part *self, bool has_hosts)
     atomic_store(&own->head->is_open, 1);
     if (has_hosts) {
         self->served = (dl_window_served){.memory = own, .ranks = &self->ranks};
-        DL_TRY(dl_window_server_add(self->server, &self->roster->endpoint.calls,
+        DL_TRY(dl_window_server_add(self->server, &self->bootstrap->endpoint.calls,
                                     &self->served));
         place.number = (uint64_t)self->served.number;
     }
@@ -339,7 +339,7 @@ dl_cpu_window_new(const dl_cpu_window_group *group, const dl_window_options *opt
                   dl_window_part **made)
 {
     part *self = calloc(1, sizeof *self);
-    bool is_alone = group->roster == NULL;
+    bool is_alone = group->bootstrap == NULL;
 
     if (self == NULL) {
         return dl_fail_no_memory();

@@ -8,19 +8,20 @@
 #define DISTLITE_PG_CPU_WINDOW_CPU_WINDOW_H
 
 #include "pg/cpu/layout.h"
-#include "pg/cpu/roster.h"
+#include "pg/cpu/bootstrap.h"
 #include "pg/cpu/window/window_server.h"
 #include "pg/window_part.h"
 
 /* The group of a window.  The part copies what it needs, and takes references to the
- * roster and to the server. */
+ * bootstrap and to the server. */
 typedef struct dl_cpu_window_group {
     dl_window_server *server;
-    dl_roster *roster; /* NULL in a group of one rank, and all that follows is empty */
+    dl_bootstrap
+        *bootstrap; /* NULL in a group of one rank, and all that follows is empty */
     const dl_layout *layout;
     const dl_peer *peers;         /* by rank */
-    dl_process *const *processes; /* by rank; the roster's */
-    dl_ways ways;                 /* for ranks on other hosts */
+    dl_process *const *processes; /* by rank; the bootstrap's */
+    dl_tcp_contacts tcp_contacts; /* for ranks on other hosts */
     bool may_spin;
 } dl_cpu_window_group;
 

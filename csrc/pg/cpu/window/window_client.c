@@ -17,20 +17,20 @@
 
 void
 dl_window_client_init(dl_window_client *client, const dl_window_ranks *ranks, int owner,
-                      const dl_link_options *link, const dl_way *way)
+                      const dl_link_options *link, const dl_tcp_contact *tcp)
 {
     *client = (dl_window_client){.ranks = ranks, .owner = owner, .options = *link};
     client->options.peer = owner;
     client->options.there = &ranks->peers[owner];
     client->options.use = DL_FOR_WINDOWS;
-    dl_link_options_aim(&client->options, way, 0);
+    dl_link_options_aim(&client->options, tcp, 0);
     dl_lane_init(&client->turns);
 }
 
 void
 dl_window_client_aim(dl_window_client *client, int number)
 {
-    client->options.lane = number;
+    client->options.index = number;
     dl_link_init(&client->link, &client->options);
 }
 
@@ -140,8 +140,8 @@ read_all(dl_window_client *self, void *target, size_t size, dl_deadline deadline
     return DL_OK;
 }
 
-/* Fails with the text of a notice, the last frame of a link, or of a refused request.  A
- * notice without text is about the window, and others are about the group. */
+/* Fails with the text of a notice, the last frame of a link, or of a refused request.
+ * A notice without text is about the window, and others are about the group. */
 static dl_status
 fail_refused(dl_window_client *self, const dl_head *head, const char *text)
 {

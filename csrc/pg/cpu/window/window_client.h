@@ -26,7 +26,8 @@ typedef struct dl_window_client {
 /* `link` are the options of the link, but for peer, address, token and use; what they
  * point to stays in place. */
 void dl_window_client_init(dl_window_client *client, const dl_window_ranks *ranks,
-                           int owner, const dl_link_options *link, const dl_way *way);
+                           int owner, const dl_link_options *link,
+                           const dl_tcp_contact *tcp);
 
 /* Sets the number that the owner has given to the window, before the first access. */
 void dl_window_client_aim(dl_window_client *client, int number);
@@ -41,8 +42,8 @@ dl_status dl_window_client_lock(dl_window_client *client, bool is_shared,
                                 dl_deadline deadline);
 
 /* Waits until the accesses have taken effect, and then releases the lock unless
- * `has_lock` is NULL.  It is set to false once the owner has answered, which may be with
- * the failure of an earlier access. */
+ * `has_lock` is NULL.  It is set to false once the owner has answered, which may be
+ * with the failure of an earlier access. */
 dl_status dl_window_client_flush(dl_window_client *client, bool *has_lock,
                                  dl_deadline deadline);
 

@@ -273,7 +273,7 @@ take_caller(dl_window_server *self)
         .context = made,
     };
     pthread_mutex_lock(&self->lock);
-    made->window = find_window(self, made->link.options.lane);
+    made->window = find_window(self, made->link.options.index);
     dl_status status = serve_connection(self, made);
     pthread_mutex_unlock(&self->lock);
     if (status != DL_OK) {

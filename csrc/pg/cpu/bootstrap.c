@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/cpu/roster.h"
+#include "pg/cpu/bootstrap.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -17,9 +17,9 @@
 #define TELLING_PATIENCE (500 * DL_MILLISECOND)
 
 static void
-free_roster(dl_backend_origin *origin)
+free_bootstrap(dl_backend_origin *origin)
 {
-    dl_roster *self = (dl_roster *)(void *)origin;
+    dl_bootstrap *self = (dl_bootstrap *)(void *)origin;
 
     if (self->fork_generation != dl_fork_generation()) {
         dl_membership_forget(&self->membership);
@@ -32,9 +32,9 @@ free_roster(dl_backend_origin *origin)
     free(self);
 }
 
-/* A roster while it is being made. */
+/* A bootstrap while it is being made. */
 typedef struct making {
-    dl_roster *roster;
+    dl_bootstrap *bootstrap;
     const dl_backend_options *options;
     dl_deadline deadline;
     dl_records_digest own; /* that is sent with greetings */
@@ -60,8 +60,8 @@ leader_at(const dl_layout *layout, int distance)
 static dl_status
 pass_greetings(making *self)
 {
-    const dl_endpoint *endpoint = &self->roster->endpoint;
-    dl_traffic *traffic = &self->roster->endpoint.traffic;
+    const dl_endpoint *endpoint = &self->bootstrap->endpoint;
+    dl_traffic *traffic = &self->bootstrap->endpoint.traffic;
     const dl_layout *layout = &endpoint->layout;
     const size_t size = sizeof self->own;
     uint32_t round = 0;
@@ -82,13 +82,13 @@ pass_greetings(making *self)
 }
 
 /* Names the first of the leaders that have not come to the first greeting, or whom it
- * waited for when it timed out.  If there is none, or the store does not answer, keeps the
- * error of the wait.  In the second, marks may be cleared already. */
+ * waited for when it timed out.  If there is none, or the store does not answer, keeps
+ * the error of the wait.  In the second, marks may be cleared already. */
 static dl_status
 fail_late(const making *self, bool is_first)
 {
     dl_error error = *dl_last_error();
-    const dl_endpoint *endpoint = &self->roster->endpoint;
+    const dl_endpoint *endpoint = &self->bootstrap->endpoint;
     dl_store *store = self->options->store;
     char peer[DL_PEER_TEXT_SIZE];
     int late = -1;
@@ -113,7 +113,7 @@ fail_late(const making *self, bool is_first)
 static void
 break_greetings(making *self)
 {
-    const dl_layout *layout = &self->roster->endpoint.layout;
+    const dl_layout *layout = &self->bootstrap->endpoint.layout;
     int others[2 * sizeof(int) * CHAR_BIT];
     int count = 0;
 
@@ -121,7 +121,7 @@ break_greetings(making *self)
         others[count++] = leader_at(layout, distance);
         others[count++] = leader_at(layout, -distance);
     }
-    dl_traffic_break(&self->roster->endpoint.traffic, others, count);
+    dl_traffic_break(&self->bootstrap->endpoint.traffic, others, count);
 }
 
 static dl_status
@@ -131,13 +131,13 @@ exchange_greetings(making *self, bool is_first)
                         .fingerprint = {.op = DL_BARRIER},
                         .deadline = self->deadline};
 
-    dl_traffic_begin(&self->roster->endpoint.traffic, &op);
+    dl_traffic_begin(&self->bootstrap->endpoint.traffic, &op);
     dl_status status = pass_greetings(self);
     status = status == DL_TIMEOUT ? fail_late(self, is_first) : status;
     if (status != DL_OK) {
         break_greetings(self);
     }
-    dl_traffic_end(&self->roster->endpoint.traffic);
+    dl_traffic_end(&self->bootstrap->endpoint.traffic);
     return status;
 }
 
@@ -147,7 +147,7 @@ exchange_greetings(making *self, bool is_first)
 static dl_status
 greet_and_clear(making *self)
 {
-    const dl_endpoint *endpoint = &self->roster->endpoint;
+    const dl_endpoint *endpoint = &self->bootstrap->endpoint;
     dl_store *store = self->options->store;
     int host = endpoint->layout.host;
 
@@ -164,7 +164,7 @@ greet_and_clear(making *self)
 static dl_status
 fail_lost(const making *self)
 {
-    const dl_endpoint *endpoint = &self->roster->endpoint;
+    const dl_endpoint *endpoint = &self->bootstrap->endpoint;
     dl_error error = *dl_last_error();
 
     DL_TRY(dl_join_fault_check_lost(self->options->store));
@@ -181,7 +181,7 @@ fail_lost(const making *self)
 static void
 log_apart(const making *self)
 {
-    const dl_endpoint *endpoint = &self->roster->endpoint;
+    const dl_endpoint *endpoint = &self->bootstrap->endpoint;
 
     if (endpoint->apart[0] != '\0' && endpoint->rank == 0) {
         dl_log(DL_LOG_WARNING,
@@ -197,7 +197,7 @@ static dl_status
 greet_hosts(void *context)
 {
     making *self = context;
-    dl_endpoint *endpoint = &self->roster->endpoint;
+    dl_endpoint *endpoint = &self->bootstrap->endpoint;
 
     if (endpoint->layout.host_count == 1) {
         dl_endpoint_clear(endpoint, self->options->store, self->deadline);
@@ -216,13 +216,13 @@ greet_hosts(void *context)
 }
 
 static dl_status
-open_probes(dl_roster *self)
+open_probes(dl_bootstrap *self)
 {
     const dl_endpoint *endpoint = &self->endpoint;
     dl_probes options = {.rank = endpoint->rank,
                          .size = endpoint->size,
                          .peers = endpoint->peers,
-                         .ways = dl_endpoint_ways(endpoint)};
+                         .tcp_contacts = dl_endpoint_tcp_contacts(endpoint)};
 
     return endpoint->layout.host_count == 1 ? DL_OK
                                             : dl_probes_init(&self->probes, &options);
@@ -230,13 +230,13 @@ open_probes(dl_roster *self)
 
 /* If this fails, waits check for connections between their slices. */
 static void
-watch_calls(dl_roster *self)
+watch_calls(dl_bootstrap *self)
 {
     dl_listener *listener = &self->endpoint.calls;
 
     if (listener->is_open) {
         self->calls = (dl_call_source){
-            .fd = listener->fd, .hear = dl_listener_poll, .context = listener};
+            .fd = listener->fd, .read = dl_listener_poll, .context = listener};
         (void)dl_call_source_add(&self->calls);
     }
 }
@@ -244,9 +244,9 @@ watch_calls(dl_roster *self)
 /* Informs the ranks of other hosts, which may have joined and be in their first
  * operation before this host fails to join. */
 static void
-tell_hosts(const making *self)
+notify_hosts(const making *self)
 {
-    dl_endpoint *endpoint = &self->roster->endpoint;
+    dl_endpoint *endpoint = &self->bootstrap->endpoint;
     dl_error error = *dl_last_error();
     dl_error message = {.status = DL_PEER_LOST};
     char self_text[DL_PEER_TEXT_SIZE];
@@ -255,7 +255,7 @@ tell_hosts(const making *self)
         .group_name = self->options->group_name,
         .layout = &endpoint->layout,
         .peers = endpoint->peers,
-        .ways = dl_endpoint_ways(endpoint),
+        .tcp_contacts = dl_endpoint_tcp_contacts(endpoint),
         .listener = &endpoint->calls,
     };
 
@@ -278,54 +278,54 @@ leads_host(const dl_endpoint *endpoint)
 static dl_status
 meet_ranks(making *self)
 {
-    dl_roster *roster = self->roster;
+    dl_bootstrap *bootstrap = self->bootstrap;
     dl_endpoint local = {.listener = -1, .invited = -1, .table = -1};
 
-    DL_TRY(dl_endpoint_open(&roster->endpoint, self->options, self->deadline));
+    DL_TRY(dl_endpoint_open(&bootstrap->endpoint, self->options, self->deadline));
     /* Steps that may fail come before the others rely on this rank. */
-    dl_status status = open_probes(roster);
+    dl_status status = open_probes(bootstrap);
     if (status == DL_OK) {
-        status = dl_endpoint_open_local(&roster->endpoint, &local);
+        status = dl_endpoint_open_local(&bootstrap->endpoint, &local);
     }
     if (status == DL_OK) {
         dl_join work = {&local,      self->options, self->deadline,
-                        greet_hosts, self,          &roster->endpoint};
-        status = dl_join_run(&work, &roster->membership);
-        roster->local_processes = local.processes;
+                        greet_hosts, self,          &bootstrap->endpoint};
+        status = dl_join_run(&work, &bootstrap->membership);
+        bootstrap->local_processes = local.processes;
         local.processes = NULL;
     }
-    if (status != DL_OK && leads_host(&roster->endpoint)
-        && roster->endpoint.layout.host_count > 1) {
-        dl_join_fault_pass_on(self->options->store, roster->endpoint.rank);
-        tell_hosts(self);
+    if (status != DL_OK && leads_host(&bootstrap->endpoint)
+        && bootstrap->endpoint.layout.host_count > 1) {
+        dl_join_fault_pass_on(self->options->store, bootstrap->endpoint.rank);
+        notify_hosts(self);
     } else if (status != DL_OK) {
-        dl_join_fault_publish(self->options->store, roster->endpoint.rank);
+        dl_join_fault_publish(self->options->store, bootstrap->endpoint.rank);
     }
     dl_endpoint_drop_local(&local);
-    dl_endpoint_close_local(&roster->endpoint);
+    dl_endpoint_close_local(&bootstrap->endpoint);
     DL_TRY(status);
     log_apart(self);
-    watch_calls(roster);
+    watch_calls(bootstrap);
     return DL_OK;
 }
 
 dl_status
-dl_roster_new(const dl_backend_options *options, dl_deadline deadline,
-              dl_roster **roster)
+dl_bootstrap_new(const dl_backend_options *options, dl_deadline deadline,
+                 dl_bootstrap **bootstrap)
 {
-    dl_roster *self = calloc(1, sizeof *self);
+    dl_bootstrap *self = calloc(1, sizeof *self);
 
     if (self == NULL) {
         return dl_fail_no_memory();
     }
-    dl_backend_origin_init(&self->base, free_roster);
+    dl_backend_origin_init(&self->base, free_bootstrap);
     self->fork_generation = dl_fork_generation();
-    making work = {.roster = self, .options = options, .deadline = deadline};
+    making work = {.bootstrap = self, .options = options, .deadline = deadline};
     dl_status status = meet_ranks(&work);
     if (status != DL_OK) {
         dl_backend_origin_unref(&self->base);
         return status;
     }
-    *roster = self;
+    *bootstrap = self;
     return DL_OK;
 }
