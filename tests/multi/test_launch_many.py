@@ -139,7 +139,7 @@ def test_the_store_stays_until_all_know_of_a_lost_node(monkeypatch):
         wait_until(lambda: all(node.are_ready() for node in nodes))
         nodes[1].is_stopped = True  # which only the first node sees
         nodes[0]._thread.join(PATIENCE)
-        assert store.add("launch/seen/0", 0) == 6
+        assert store.add("launch/seen/0", 0) == 7
 
 
 def test_the_first_failure_is_told_to_all():

@@ -257,7 +257,7 @@ def test_ctrl_c_ends_a_node_that_only_serves(tmp_path):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["-n", 2], "the nodes of the job have 1 ranks each, but this one was given 2"),
+        (["-n", 2], "have --nproc-per-node 1, but this one was given 2"),
         (["--nnodes", 2], "has 1:2 and 0 spare nodes, but this one was given 2:2 and"),
         (["--rdzv-id", "other"], "run the job 'open', but this one runs 'other'"),
     ],
@@ -298,7 +298,8 @@ def test_the_keys_that_launchers_leave(tmp_path):
         job.says(second, "size 2\n")
         keys = {key for key in store.list_keys() if key.startswith("launch/")}
         assert keys == {
-            *(f"launch/{key}" for key in ("job", "nnodes", "nproc", "arrived")),
+            *(f"launch/{key}" for key in ("job", "nnodes", "alike", "arrived")),
+            *("launch/came", "launch/over"),
             *(f"launch/{key}/{n}" for key in ("node", "beat") for n in range(2)),
         }
         store.close()

@@ -47,14 +47,21 @@ def test_defaults_are_torchruns():
         (["-np", "2"], "value: p; mpirun's -np 4 is -n 4 or --nproc-per-node 4 here"),
         (["-np2"], "value: p2; mpirun's -np 4 is -n 4 or --nproc-per-node 4 here"),
         (["--nproc-per-node", "0"], "at least one process is needed"),
-        (["--nnodes", "1:4"], "--nnodes 1:4: nodes come and go only with --on-failure"),
+        (["--nnodes", "1:4"], "nodes that come and go need --rdzv-endpoint"),
+        (
+            ["--nnodes", "1:4", "--on-failure", "stop"],
+            "--nnodes 1:4: --on-failure stop restarts nothing",
+        ),
         (["--nnodes", "4:1"], "--nnodes 4:1: the maximum is less than the minimum"),
         (["--nnodes", "1:x"], "--nnodes must be a number or MIN:MAX, not 1:x"),
-        (["--spares", "1"], "--spares 1: nodes come and go only with --on-failure"),
+        (
+            ["--spares", "1", "--on-failure", "stop"],
+            "--spares 1: --on-failure stop restarts nothing",
+        ),
         (["--spares", "-1"], "--spares: -1 is not 0 or more"),
         (
             ["--on-failure=continue", "--nnodes=1:2"],
-            "--on-failure continue on several nodes needs --rdzv-endpoint",
+            "nodes that come and go need --rdzv-endpoint",
         ),
         (["--rdzv-conf", "journal=x"], "'journal=x' is neither"),
         (
@@ -73,7 +80,7 @@ def test_defaults_are_torchruns():
             ["--rdzv-backend", "etcd"],
             "--rdzv-backend must be 'static' or 'c10d', not 'etcd'",
         ),
-        (["--rdzv-backend=c10d", "--nnodes=2"], "needs --rdzv-endpoint"),
+        (["--rdzv-backend=c10d", "--nnodes=2"], "c10d needs --rdzv-endpoint"),
         (["--rdzv-endpoint", "host:70000"], "must be HOST:PORT, not host:70000"),
         (["--rdzv-conf", "speed=3"], "'speed=3' is neither"),
         (["--max-restarts", "-1"], "--max-restarts: -1 is not 0 or more"),
@@ -345,18 +352,18 @@ def test_what_torchrun_takes_by_default_is_taken():
 
 
 @pytest.mark.parametrize(
-    ("words", "attempts", "restarts"),
+    ("words", "goes_on", "restarts"),
     [
-        ([], 1, 0),
-        (["--max-restarts=2"], 3, 2),
-        (["--on-failure=stop"], 1, 0),
-        (["--on-failure=continue"], 1, 3),
-        (["--on-failure=continue", "--max-restarts=7"], 1, 7),
+        ([], False, 0),
+        (["--max-restarts=2"], False, 2),
+        (["--on-failure=stop"], False, 0),
+        (["--on-failure=continue"], True, 3),
+        (["--on-failure=continue", "--max-restarts=7"], True, 7),
     ],
 )
-def test_who_is_started_again(words, attempts, restarts):
+def test_who_is_started_again(words, goes_on, restarts):
     found = options(*words)
-    assert (found.attempts, found.max_restarts) == (attempts, restarts)
+    assert (found.goes_on, found.max_restarts) == (goes_on, restarts)
 
 
 def test_a_parser_describes_the_same_job():

@@ -8,6 +8,7 @@ cores          how many cores this process may use
 numa           a rank's cores by the host's NUMA nodes
 nodes          the launchers of the other nodes
 open_nodes     the same where nodes come and go
+rounds         the same where all ranks are restarted then
 master         the addresses of the store
 environment    the variables that each rank gets
 errors         what a failed rank tells, and which one is the cause, also for spawn

@@ -123,7 +123,7 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
         "--nnodes",
         "N",
         "1:1",
-        "number of nodes of the job; MIN:MAX with --on-failure continue",
+        "number of nodes of the job; MIN:MAX: nodes come and go",
     )
     option(
         "--spares",
@@ -171,10 +171,11 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
         "--rdzv-conf",
         "K=V,...",
         "",
-        "join_timeout=SECONDS to wait for the nodes; is_host=true|false: whether this "
-        "node serves the store; journal=FILE: with --on-failure continue, keep the "
-        "store in a file, so that the launcher that serves it can be started again; "
-        "standby=true: serve the store from that file when its launcher is lost",
+        "join_timeout=SECONDS to wait for the nodes; last_call_timeout=SECONDS to wait "
+        "for more than MIN (5); is_host=true|false: whether this node serves the "
+        "store; where nodes come and go, journal=FILE: keep the store in a file, so "
+        "that the launcher that serves it can be started again; standby=true: serve "
+        "the store from that file when its launcher is lost",
     )
     flag("--standalone", "run on one node, with any free port")
     option(

@@ -79,6 +79,14 @@ class Attempt:
                 return
             self._turn()
 
+    def wait_for_verdict(self) -> None:
+        """Waits until it is known to all nodes what has ended this attempt."""
+        peers = self._job.peers
+        while peers is not None and not (self.gives_up or peers.is_over):
+            if peers.has_verdict(self.number):
+                return
+            self._turn()
+
     def wait_for_others(self) -> None:
         """Waits until all other nodes have ended, or a signal comes."""
         peers = self._job.peers
@@ -348,6 +356,10 @@ class Attempt:
 
     def _end(self, number: int) -> None:
         self._is_ending = True
+        if self.caught is not None:
+            # At once, lest the others take what their ranks say for the cause.
+            text = "its launcher was stopped by a signal"
+            self._job.tell_peers(self, text, leaves=True)
         self._end_at = math.inf
         self._kill_at = time.monotonic() + self._options.grace
         for worker in self.workers:

@@ -13,9 +13,9 @@ node after it, and leaves a word for all others when that is lost.
 Keys, below "launch/": job (its name), nnodes, node/<n> (ranks, restarts, host),
 come/<n> (a bit for each of COUNTED nodes from n on), come (how many of these are
 complete), all (what node/<n> add up to), met (how many know that this is an error),
-beat/<n>, lost (which node is), and of each attempt ready/<k> and ended/<k> (how many
-nodes are), failure/<k> (the first), told/<k> (a word for each of these that all have to
-know), and seen/<k> (how many nodes have read how it ended).
+beat/<n>, and of each attempt ready/<k> and ended/<k> (how many nodes are), failure/<k>
+(what ended it first: FAILED, CHANGED or OVER, and a text), told/<k> (a word for each of
+these that all have to know), and seen/<k> (how many nodes have read how it ended).
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ COUNTED = 62
 HOST_TIME = 2.0
 # What the nodes have in common if it is not the number of restarts.
 DIFFERENT = "different restarts"
+# How an attempt ends that not all ranks complete: by a failure, which counts against
+# --max-restarts; because other nodes are to take part in the next; or as the last one.
+FAILED, CHANGED, OVER = "failed", "changed", "over"
 
 
 class Failure(Exception):
@@ -58,17 +61,20 @@ class Nodes:
         self.fd, self._write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # Written by the caller's thread only, and read by the other one.
         self._attempt = -1
-        self._own_failure: tuple[int, str] | None = None
+        self._own_failure: tuple[int, str, str] | None = None
         self._ended_here = -1
         self._is_closing = False
+        # Whether the job has ended without this node, which has waited for a place.
+        self.was_spare = False
         # Written by the other thread only, and read by the caller's.
         self.place: Place | None = None
-        self._is_host = False
+        self._is_host = self._has_joined = False
         self._ready = self._ended = -1
         self._counted = {"ready": -1, "ended": -1}
-        self._failures: dict[int, str] = {}
+        self._verdicts: dict[int, tuple[str, str]] = {}
         self._lost: str | None = None
         self._seen: set[int] = set()
+        self._count = 0  # of beats
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -79,8 +85,8 @@ class Nodes:
     def __exit__(self, *_: object) -> None:
         self._is_closing = True
         self._wake.set()
-        # A node that is still looking for the store has told the others nothing.
-        self._thread.join(self._limit if self.place is not None else 0)
+        # A node that is still looking for the others has told them nothing.
+        self._thread.join(self._limit if self._has_joined else 0)
 
     @property
     def serves_store(self) -> bool:
@@ -91,6 +97,21 @@ class Nodes:
     def is_over(self) -> bool:
         """Returns whether another attempt would be useless."""
         return self._lost is not None
+
+    @property
+    def attempt(self) -> int:
+        """Returns the number of the attempt for which all nodes are ready."""
+        return self._attempt
+
+    @property
+    def size(self) -> int:
+        """Returns how many nodes take part."""
+        return self._options.nnodes
+
+    def restarts_left(self, attempt: int) -> int:
+        """Returns how often all ranks may be started again after the attempt that
+        follows this one; negative if none may follow."""
+        return self._options.max_restarts - 1 - attempt
 
     def begin(self, attempt: int) -> None:
         """Tells the others that this node is ready for an attempt."""
@@ -110,17 +131,24 @@ class Nodes:
         """Returns whether all ranks of all nodes have succeeded."""
         return self._ended == attempt
 
-    def fail(self, attempt: int, text: str) -> None:
-        """Tells the others of a failure on this node; the first one of all nodes
-        counts."""
-        self._own_failure = attempt, text
+    def fail(self, attempt: int, text: str, leaves: bool = False) -> None:
+        """Tells the others of a failure on this node, which with `leaves` takes no part
+        in another attempt; the first one of all nodes counts."""
+        self._own_failure = attempt, self._kind_of_leaving() if leaves else FAILED, text
         self._wake.set()
 
     def take_failure(self, attempt: int) -> str | None:
         """Returns the failure that has ended an attempt on another node."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.fd, 4096)
-        return self._lost or self._failures.get(attempt)
+        return self._lost or self._verdicts.get(attempt, (None, None))[1]
+
+    def has_verdict(self, attempt: int) -> bool:
+        """Returns whether it is known to all nodes what has ended an attempt."""
+        return attempt in self._verdicts
+
+    def _kind_of_leaving(self) -> str:
+        return OVER
 
     def _tell(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -129,7 +157,8 @@ class Nodes:
     def _run(self) -> None:
         try:
             self._join()
-            pause = beat_time(self._options.nnodes, self._limit)
+            self._has_joined = True
+            pause = beat_time(self._options.max_nodes, self._limit)
             while not self._is_done():
                 self._wake.wait(pause)
                 self._wake.clear()
@@ -139,7 +168,7 @@ class Nodes:
             if self._is_host and self.place is not None:
                 self._tell()
                 with contextlib.suppress(DistError):
-                    self._wait_for_readers(f"seen/{self._attempt}", less=2)
+                    self._wait_for_readers(f"seen/{self._attempt}", less=1)
         except DistError as error:
             where = f"{self._options.address}:{self._options.port}"
             self._lost = f"the job's store at {where} is lost: {error}"
@@ -154,10 +183,10 @@ class Nodes:
         where = f"{self._options.address}:{self._options.port}"
         why = f"{type(error).__name__}: {error}"
         self._lost = f"the job's store at {where} holds values of other programs: {why}"
-        text = f"node {_host(self._options)}: {self._lost}"
-        attempt = max(0, self._attempt)
+        text = f"node {host(self._options)}: {self._lost}"
+        attempt = max(0, self.attempt)
         with contextlib.suppress(DistError, AttributeError):
-            self._store.compare_set(f"failure/{attempt}", "", text)
+            self._store.compare_set(f"failure/{attempt}", "", f"{OVER} {text}")
             self._store.append(f"told/{attempt}", "failed ")
 
     def _is_done(self) -> bool:
@@ -174,7 +203,7 @@ class Nodes:
         self._store = PrefixStore("launch", self._find_store())
         self._check_job()
         node = self._take_place()
-        about = f"{options.nproc_per_node} {options.max_restarts} {_host(options)}"
+        about = f"{options.nproc_per_node} {options.max_restarts} {host(options)}"
         self._store.set(f"beat/{node}", "0")
         self._store.set(f"node/{node}", about)
         told = self._wait_for_all(node).decode()
@@ -187,7 +216,6 @@ class Nodes:
         counts = [count for many, count in runs for _ in range(many)]
         self._next = (node + 1) % options.nnodes
         self._beat_of_next, self._heard = b"", time.monotonic()
-        self._count = 0
         self.place = Place(options.run_id, self._port, counts, node)
 
     def _check_job(self) -> None:
@@ -361,27 +389,31 @@ class Nodes:
         if self._counted[what] == attempt or here != attempt:
             return
         self._counted[what] = attempt
-        is_last = self._store.add(f"{what}/{attempt}", 1) == self._options.nnodes
+        is_last = self._store.add(f"{what}/{attempt}", 1) == self.size
         if is_last or what == "ready":
             # From now on the key exists.
             self._store.append(f"told/{attempt}", f"{what} " if is_last else "")
 
     def _read(self, attempt: int, words: list[str]) -> None:
         """Learns what all nodes have to know."""
-        if "lost" in words:
-            self._mark_seen(attempt)
-            raise Failure(self._store.get("lost").decode())
         if "failed" in words:
-            self._failures[attempt] = self._store.get(f"failure/{attempt}").decode()
-            self._tell()
+            self._take_verdict(attempt, self._store.get(f"failure/{attempt}"))
         if "ready" in words and self._ready != attempt:
             self._ready = attempt
             self._tell()
         if "ended" in words:
             self._ended = attempt
             self._tell()
-        if "failed" in words or "ended" in words:
-            self._mark_seen(attempt)
+            if "failed" not in words:
+                self._mark_seen(attempt)
+
+    def _take_verdict(self, attempt: int, value: bytes) -> None:
+        kind, _, text = value.decode().partition(" ")
+        self._mark_seen(attempt)
+        if kind == OVER:
+            raise Failure(text)
+        self._verdicts[attempt] = kind, text
+        self._tell()
 
     @property
     def place_number(self) -> int:
@@ -392,13 +424,18 @@ class Nodes:
     def _report_failure(self, attempt: int) -> None:
         own = self._own_failure
         if own is not None:
-            # Only now, so that what `fail` stores meanwhile is not lost.
-            self._own_failure = None
-            text = f"node {self.place_number} ({_host(self._options)}): {own[1]}"
-            self._store.compare_set(f"failure/{own[0]}", "", text)
-            # Not by the first one alone, which may be gone before it does.
-            self._store.append(f"told/{own[0]}", "failed ")
-            self._mark_seen(own[0])
+            text = f"node {self.place_number} ({host(self._options)}): {own[2]}"
+            self._end_for_all(own[0], own[1], text)
+            # Unless `fail` has stored another one meanwhile.
+            if self._own_failure is own:
+                self._own_failure = None
+
+    def _end_for_all(self, attempt: int, kind: str, text: str) -> None:
+        """Ends an attempt on all nodes, unless something else did so before."""
+        first = self._store.compare_set(f"failure/{attempt}", "", f"{kind} {text}")
+        # Not by the first one alone, which may be gone before it does.
+        self._store.append(f"told/{attempt}", "failed ")
+        self._take_verdict(attempt, first)
 
     def _mark_seen(self, attempt: int) -> None:
         self._seen.add(attempt)
@@ -411,15 +448,13 @@ class Nodes:
             self._beat_of_next, self._heard = beat, now
         elif now - self._heard > self._limit and attempt not in self._seen:
             about = self._store.get(f"node/{self._next}").decode()
-            host = about.split(" ", 2)[2]
+            name = about.split(" ", 2)[2]
             text = (
-                f"node {self._next} ({host}) is lost: no sign of life for "
+                f"node {self._next} ({name}) is lost: no sign of life for "
                 f"{self._limit:g} s"
             )
-            self._store.compare_set("lost", "", text)
-            self._store.append(f"told/{attempt}", "lost ")
-            self._mark_seen(attempt)
-            raise Failure(text)
+            self._store.add(f"seen/{attempt}", 1)  # by the one that reads no more
+            self._end_for_all(attempt, OVER, text)
 
 
 def beat_time(nnodes: int, limit: float) -> float:
@@ -428,7 +463,8 @@ def beat_time(nnodes: int, limit: float) -> float:
     return max(least, min(nnodes / BEATS_PER_SECOND, limit / 5))
 
 
-def _host(options: Options) -> str:
+def host(options: Options) -> str:
+    """Returns the name of this node's host, for the others."""
     return options.local_address or os.uname().nodename
 
 

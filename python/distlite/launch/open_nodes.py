@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The other launchers of a job whose nodes come and go (`--on-failure continue`).
+"""The other launchers of a job whose nodes come and go.
 
-Who takes part, and who waits as a spare, is decided by the ranks in the records of
-their world (distlite.elastic). So launchers only take a number each, and the one that
-serves the store waits at its end for the others: one that is lost is no failure.
+A launcher takes a number, and the one that serves the store waits at its end for the
+others. With `--on-failure continue`, who takes part and who waits as a spare is decided
+by the ranks in the records of their world (distlite.elastic), and a node that is lost
+is no failure. With restarts, rounds.py decides it.
 
-Keys, below "launch/": job, nnodes and nproc (told by the first), arrived (how many have
-come), node/<n>, beat/<n> and over/<n> (in order), journal (whether the store may come
-back).
+Keys, below "launch/": job, nnodes and alike (told by the first), arrived (how many have
+begun to come), came and over (the numbers of those that have come, and that have left
+in order), beat/<n>, node/<n> (its ranks and its host), journal (whether the store may
+come back).
 """
 
 from __future__ import annotations
@@ -19,13 +21,19 @@ import time
 
 from distlite._C import DistError, PrefixStore
 from distlite.launch.environment import Place
-from distlite.launch.nodes import Failure, Nodes
+from distlite.launch.nodes import Failure, Nodes, host
+from distlite.launch.options import Options
 
 
 class OpenNodes(Nodes):
     """This node's connection to the store that all of them use."""
 
     _has_failed = False
+
+    def __init__(self, options: Options) -> None:
+        # Of the nodes that have not left: their last beats, and since when.
+        self._beats: dict[int, tuple[bytes, float]] = {}
+        super().__init__(options)
 
     def are_ready(self) -> bool:
         """Returns whether as many nodes have come as the job needs."""
@@ -35,18 +43,23 @@ class OpenNodes(Nodes):
         """Returns whether no other node needs the store of this one any more."""
         return not self._is_host or self._ended == attempt
 
-    def fail(self, attempt: int, text: str) -> None:
+    def fail(self, attempt: int, text: str, leaves: bool = False) -> None:
         """Tells nobody: the others go on."""
         self._has_failed = True
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         path = self._options.journal
-        is_done = self._ended == self._attempt and not self._has_failed
+        is_done = self._ended == self.attempt and not self._has_failed
         if self._is_host and path is not None and is_done:
             # The next job would find the work of this one done.
             with contextlib.suppress(OSError):
                 os.unlink(path)
+
+    @property
+    def place_number(self) -> int:
+        """Returns this node's number, which no other node ever has."""
+        return self._number
 
     def _join(self) -> None:
         options = self._options
@@ -54,26 +67,32 @@ class OpenNodes(Nodes):
         if self._is_host and options.journal:
             self._store.set("journal", "")  # before the others are let in
         self._check_job()
+        self._check_alike()
         self._may_come_back = self._store.check(["journal"])
-        count = str(options.nproc_per_node)
-        told = self._store.compare_set("nproc", "", count).decode()
-        if told != count:
-            raise Failure(
-                f"the nodes of the job have {told} ranks each, but this one was given "
-                f"{count} (--nproc-per-node)"
-            )
-        node = self._store.add("arrived", 1) - 1
-        self._store.set(f"node/{node}", "")
-        self._wait_for_enough()
+        number = self._number = self._store.add("arrived", 1) - 1
+        self._store.append("over", "")  # from now on the key exists
+        self._store.set(f"beat/{number}", "0")
+        self._store.set(f"node/{number}", f"{options.nproc_per_node} {host(options)}")
+        self._store.append("came", f"{number} ")
+        self._settle_in()
         self._store.set_timeout(self._limit)
-        self._changes: dict[int, tuple[int, float]] = {}  # what changed last, and when
         self._heard = time.monotonic()
-        nodes = max(options.nnodes, node + 1)
-        counts = [options.nproc_per_node] * nodes
-        self.place = Place(options.run_id, self._port, counts, node)
         self._tell()
 
-    def _wait_for_enough(self) -> None:
+    def _check_alike(self) -> None:
+        self._compare("alike", self._options.nproc_per_node, "--nproc-per-node")
+
+    def _compare(self, key: str, own: int, option: str) -> None:
+        """Checks that this node was given the same number as the first one."""
+        told = self._store.compare_set(key, "", str(own)).decode()
+        if told != str(own):
+            raise Failure(
+                f"the nodes of the job have {option} {told}, but this one was given "
+                f"{own}"
+            )
+
+    def _settle_in(self) -> None:
+        """Waits until as many nodes have come as the job needs, and takes a place."""
         options = self._options
         try:
             last = f"node/{options.nnodes - 1}"
@@ -84,15 +103,18 @@ class OpenNodes(Nodes):
                 f"at least {options.nnodes} nodes have joined at "
                 f"{options.address}:{options.port}"
             ) from error
+        nodes = max(options.nnodes, self._number + 1)
+        counts = [options.nproc_per_node] * nodes
+        self.place = Place(options.run_id, self._port, counts, self._number)
 
     def _beat(self) -> None:
         try:
-            self._store.add(f"beat/{self.place_number}", 1)
-            if self._is_host and self._ended_here == self._attempt >= 0:
-                self._look_for_others()
+            self._count += 1
+            self._store.set(f"beat/{self._number}", self._words())
+            self._act()
         except DistError:
-            # Ranks need the store for the next epoch only. Whoever starts its launcher
-            # again has as long as a node has to join.
+            # Ranks need the store for the next epoch or restart only. Whoever starts
+            # its launcher again has as long as a node has to join.
             silence = time.monotonic() - self._heard
             if self._options.is_standby and not self._is_host:
                 self._take_over()
@@ -100,6 +122,33 @@ class OpenNodes(Nodes):
                 raise
         else:
             self._heard = time.monotonic()
+
+    def _words(self) -> str:
+        """Returns what this node tells of itself; it differs from beat to beat."""
+        return str(self._count)
+
+    def _act(self) -> None:
+        ends = self._ended_here == self._attempt >= 0
+        if self._is_host and ends and not self._others():
+            self._ended = self._attempt
+            self._tell()
+
+    def _others(self) -> dict[int, bytes]:
+        """Returns the last beats of all other nodes that have come and are neither over
+        nor silent for too long; for the node that serves the store."""
+        came, over = self._store.multi_get(["came", "over"])
+        left = {self._number, *map(int, over.split())}
+        numbers = [n for n in map(int, came.split()) if n not in left]
+        if not numbers:
+            return {}
+        beats = self._store.multi_get([f"beat/{n}" for n in numbers])
+        now, before = time.monotonic(), self._beats
+        found = dict(zip(numbers, beats, strict=True))
+        self._beats = {
+            n: before[n] if before.get(n, (b"",))[0] == beat else (beat, now)
+            for n, beat in found.items()
+        }
+        return {n: b for n, b in found.items() if now - self._beats[n][1] < self._limit}
 
     def _take_over(self) -> None:
         """Serves the store that is lost, if the address and the journal are free."""
@@ -115,24 +164,8 @@ class OpenNodes(Nodes):
         text = f"distlite: this node now serves the job's store at {where}"
         print(text, file=sys.stderr, flush=True)
 
-    def _look_for_others(self) -> None:
-        """Finds out whether all other nodes have ended or are lost."""
-        now, busy = time.monotonic(), False
-        for node in range(self._store.add("arrived", 0)):
-            if node == self.place_number or self._store.check([f"over/{node}"]):
-                continue
-            beat = self._store.add(f"beat/{node}", 0)
-            before, since = self._changes.get(node, (-1, now))
-            if beat != before:
-                since = now
-            self._changes[node] = beat, since
-            busy = busy or now - since <= self._limit
-        if not busy:
-            self._ended = self._attempt
-            self._tell()
-
     def _is_done(self) -> bool:
         if not self._is_closing:
             return False
-        self._store.set(f"over/{self.place_number}", "")
+        self._store.append("over", f"{self._number} ")
         return True

@@ -33,6 +33,7 @@ class Options:
     max_nodes = 1  # that take part, beside spares
     spares = 0
     journal: str | None = None  # of the store, if this node serves it
+    last_call = 5.0  # seconds for more than the least nodes to come
     is_standby = False  # serves it in place of a node that is lost
     node_rank = 0
     arrives = False  # c10d: a node's place is the order of arrival
@@ -70,7 +71,8 @@ class Options:
     @property
     def is_open(self) -> bool:
         """Returns whether nodes come and go."""
-        return self.goes_on and self.has_peers
+        varies = self.goes_on or self.spares > 0 or self.max_nodes > self.nnodes
+        return self.has_peers and varies
 
     @property
     def size_text(self) -> str:
@@ -78,11 +80,6 @@ class Options:
         if not self.is_open:
             return str(self.nnodes)
         return f"{self.nnodes}:{self.max_nodes} and {self.spares} spare"
-
-    @property
-    def attempts(self) -> int:
-        """Returns how often all ranks may be started together."""
-        return 1 if self.goes_on else self.max_restarts + 1
 
     @property
     def keeps_files(self) -> bool:
@@ -183,10 +180,10 @@ def _set_restarts(options: Options, args: Namespace) -> None:
 
 
 def _check_sizes(options: Options, args: Namespace) -> None:
-    varies = options.nnodes != options.max_nodes
-    if (varies or options.spares) and not options.goes_on:
+    if options.is_open and options.on_failure == "stop":
+        varies = options.nnodes != options.max_nodes
         given = f"--nnodes {args.nnodes}" if varies else f"--spares {options.spares}"
-        raise ValueError(f"{given}: nodes come and go only with --on-failure continue")
+        raise ValueError(f"{given}: --on-failure stop restarts nothing")
 
 
 def _refuse_classes(args: Namespace) -> None:
@@ -236,8 +233,9 @@ def _set_rendezvous(options: Options, args: Namespace) -> None:
     if args.rdzv_endpoint:
         options.address, options.port = _endpoint(args.rdzv_endpoint, default)
     elif options.arrives:
-        given = "--on-failure continue" if options.is_open else "--rdzv-backend c10d"
-        raise ValueError(f"{given} on several nodes needs --rdzv-endpoint")
+        need = "nodes that come and go need"
+        need = need if options.is_open else "--rdzv-backend c10d needs"
+        raise ValueError(f"{need} --rdzv-endpoint")
     if not 0 <= options.port <= 65535:
         raise ValueError(f"--master-port: {options.port} is not in 0..65535")
     if options.port == 0 and not is_alone:
@@ -290,6 +288,8 @@ def _set_conf(options: Options, text: str) -> None:
             options.hosts_store = flag_of("--rdzv-conf: is_host", value)
         elif key in ("join_timeout", "timeout") and value.isdecimal():
             options.join_timeout = float(value)
+        elif key == "last_call_timeout" and value.isdecimal():
+            options.last_call = float(value)
         elif key == "journal" and value and options.is_open:
             options.journal = value
         elif key == "standby" and value and options.is_open:
@@ -297,8 +297,8 @@ def _set_conf(options: Options, text: str) -> None:
         else:
             raise ValueError(
                 f"--rdzv-conf: {pair!r} is neither is_host=true, is_host=false, "
-                "join_timeout=SECONDS nor, where nodes come and go, journal=FILE or "
-                "standby=true"
+                "join_timeout=SECONDS, last_call_timeout=SECONDS nor, where nodes come "
+                "and go, journal=FILE or standby=true"
             )
     if options.is_standby and options.journal is None:
         raise ValueError(

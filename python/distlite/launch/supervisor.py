@@ -74,21 +74,26 @@ class Supervisor:
             return self._refuse(error)
         if self.options.keeps_files:
             self.say(f"distlite: files of the ranks' output: {self.folder}")
-        for number in range(self.options.attempts):
-            attempt = Attempt(self, number)
+        attempt = Attempt(self, 0)
+        code = self._try(attempt)
+        while self._may_try_again(attempt):
+            attempt = Attempt(self, attempt.number + 1)
             code = self._try(attempt)
-            if not self._may_try_again(attempt):
-                break
         attempt.finish_output()
         return code
 
     def _meet(self) -> None:
         """Makes the store, or finds it and the other nodes."""
         options = self.options
-        if options.is_open:
+        if options.is_open and options.goes_on:
             from distlite.launch.open_nodes import OpenNodes
 
             self.peers = self._open.enter_context(OpenNodes(options))
+            return
+        if options.is_open:
+            from distlite.launch.rounds import Rounds
+
+            self.peers = self._open.enter_context(Rounds(options))
             return
         if options.has_peers:
             from distlite.launch.nodes import Nodes
@@ -103,14 +108,16 @@ class Supervisor:
         if self.peers is not None:
             self.peers.begin(attempt.number)
             attempt.wait_for_peers()
-            if self.peers.place is not None:
-                self.place = self.peers.place
+            if self.peers.place is not None and not attempt.was_disturbed:
+                attempt.number, self.place = self.peers.attempt, self.peers.place
                 self._start_relay(self.peers)
+            if self.peers.was_spare:
+                return 0
         if not attempt.was_disturbed:
             try:
                 attempt.run()
             except OSError as error:
-                self._tell_peers(attempt, _without_number(error))
+                self.tell_peers(attempt, _without_number(error), leaves=True)
                 attempt.gives_up = True
                 return self._refuse(error)
         if self.peers is not None and not attempt.was_disturbed:
@@ -118,7 +125,7 @@ class Supervisor:
             attempt.wait_for_peers(at_end=True)
         code = self._conclude(attempt)
         has_failed = attempt.first_failed is not None and attempt.caught is None
-        if self.options.is_open and has_failed:
+        if self.options.is_open and self.options.goes_on and has_failed:
             self._serve_others(attempt)
         return code
 
@@ -154,31 +161,44 @@ class Supervisor:
     def _conclude(self, attempt: Attempt) -> int:
         """Reports how the attempt ended, here and to the other nodes."""
         if attempt.caught is not None:
-            self._tell_peers(attempt, "its launcher was stopped by a signal")
             return 128 + attempt.caught
         if attempt.failure_elsewhere is not None:
             self.say(f"distlite: {attempt.failure_elsewhere}")
             return 1
         if attempt.first_failed is None:
             return 0
-        self._tell_peers(attempt, _failure_title(attempt.first_failed))
+        self.tell_peers(attempt, _failure_title(attempt.first_failed))
         self.say(_failure_report(attempt.first_failed, attempt.workers))
         return shell_code(attempt.first_failed.exit_code or 0)
 
     def _may_try_again(self, attempt: Attempt) -> bool:
-        left = self.options.attempts - 1 - attempt.number
-        if not attempt.was_disturbed or attempt.caught or attempt.gives_up or left < 1:
+        is_last = not attempt.was_disturbed or attempt.caught or attempt.gives_up
+        if is_last or self.options.goes_on:
             return False
-        if self.peers is not None and self.peers.is_over:
-            return False
-        self.say(
-            f"distlite: restarting all ranks; {left - 1} restart(s) left after this one"
-        )
-        return True
-
-    def _tell_peers(self, attempt: Attempt, text: str) -> None:
+        left = self.options.max_restarts - 1 - attempt.number
         if self.peers is not None:
-            self.peers.fail(attempt.number, text)
+            attempt.wait_for_verdict()
+            self._say_cause(attempt, self.peers.take_failure(attempt.number))
+            if self.peers.is_over or attempt.gives_up:
+                return False
+            left = self.peers.restarts_left(attempt.number)
+        if left >= 0:
+            text = f"restarting all ranks; {left} restart(s) left after this one"
+            self.say(f"distlite: {text}")
+        return left >= 0
+
+    def _say_cause(self, attempt: Attempt, cause: str | None) -> None:
+        """Says what has ended an attempt on all nodes, unless it was said."""
+        said = attempt.failure_elsewhere
+        if attempt.first_failed is not None:
+            said = _failure_title(attempt.first_failed)
+        if cause is not None and (said is None or said not in cause):
+            self.say(f"distlite: {cause}")
+
+    def tell_peers(self, attempt: Attempt, text: str, leaves: bool = False) -> None:
+        """Tells the other nodes of a failure of this one, or that it `leaves`."""
+        if self.peers is not None:
+            self.peers.fail(attempt.number, text, leaves)
 
     def _refuse(self, error: OSError) -> int:
         self.say(f"distlite: {_without_number(error)}")
