@@ -92,11 +92,14 @@ typedef struct dl_backend_ops {
     dl_status (*enqueue)(dl_backend *, const dl_batch *, dl_work **);
     /* For backends of devices.  `connect` meets the other ranks now rather than with the
      * first operation.  `device` returns the device on which all ranks have met, or -1
-     * if they have not; NULL if the backend takes no part in barriers.  `split` gives
-     * `child`, unless NULL, what it needs so that its ranks do not have to meet, and
-     * does nothing if the parent's ranks have not met yet. */
+     * if they have not; NULL if the backend takes no part in barriers.  `ways` stores
+     * what another group can follow from this one by (DL_DEVICE_CAN_SHRINK, ...), after
+     * waiting for its operations.  `split` gives `child`, unless NULL, what it needs so
+     * that its ranks do not have to meet, and does nothing if the parent's ranks have not
+     * met yet; the parent is NULL for a rank by which it grows. */
     dl_status (*connect)(dl_backend *, int device, dl_deadline);
     int (*device)(const dl_backend *);
+    dl_status (*ways)(dl_backend *, dl_deadline, int *ways);
     dl_status (*split)(dl_backend *, const dl_device_split_args *, dl_deadline,
                        dl_backend *child);
     /* Fails with the reason if nothing more will come from `rank`: the rank is gone, or

@@ -7,6 +7,7 @@
 
 #include "groups.h"
 #include "pg/device/device.h"
+#include "store/prefix_store.h"
 
 /* State of the running case. */
 static dl_store *store;
@@ -19,8 +20,11 @@ join_device_group(const char *name, int rank, int size, int64_t timeout)
         .name = name, .backend = "cpu", .rank = rank, .size = size, .timeout = timeout};
     dl_device_options unset = {0};
     dl_group *group = NULL;
+    dl_store *own;
 
-    CHECK_OK(dl_group_new(&options, store, &group));
+    CHECK_OK(dl_prefix_store_new(dl_bytes_of(name), store, &own));
+    CHECK_OK(dl_group_new(&options, own, &group));
+    dl_store_unref(own);
     CHECK_OK(dl_device_serve(group, device_engine, &unset));
     return group;
 }

@@ -316,7 +316,8 @@ split_in_two(int rank, int size, void *context)
 {
     dl_group *parent = join_device_group("parent", rank, size, GROUP_PATIENCE);
     bool is_outside = rank == size - 1;
-    dl_device_split_args parting = {.color = is_outside ? -1 : 0, .key = -rank};
+    dl_device_split_args parting = {
+        .way = DL_DEVICE_SPLIT, .color = is_outside ? -1 : 0, .key = -rank};
     int64_t data = 1;
 
     (void)context;
@@ -339,6 +340,57 @@ split_in_two(int rank, int size, void *context)
 CHECK_CASE(a_split_makes_communicators_without_a_meeting)
 {
     run_ranks(3, split_in_two);
+}
+
+static void
+check_sum(dl_group *group, int64_t data, int64_t expected)
+{
+    dl_work *work = begin_sum(group, &data, 1);
+
+    CHECK_OK(dl_work_wait(work, soon()));
+    CHECK_EQUAL(data, expected);
+    dl_work_unref(work);
+}
+
+/* Two ranks, then three, then the last two of these. */
+static void
+grow_and_shrink(int rank, int size, void *context)
+{
+    dl_device_split_args growing = {.way = DL_DEVICE_GROW};
+    dl_device_split_args shrinking = {
+        .way = DL_DEVICE_SHRINK, .excluded = (int[]){0}, .excluded_count = 1};
+    bool is_new = rank == size - 1;
+    int ways;
+
+    (void)context;
+    dl_group *first =
+        is_new ? NULL : join_device_group("first", rank, size - 1, GROUP_PATIENCE);
+    if (!is_new) {
+        check_sum(first, rank, 1);
+        CHECK_OK(dl_device_ways(first, soon(), &ways));
+        CHECK_EQUAL(ways,
+                    DL_DEVICE_CAN_SHRINK | DL_DEVICE_CAN_GROW | DL_DEVICE_IS_READY);
+    }
+    dl_group *whole = join_device_group("whole", rank, size, GROUP_PATIENCE);
+    CHECK_OK(dl_device_ways(whole, soon(), &ways));
+    CHECK_EQUAL(ways, DL_DEVICE_CAN_SHRINK | DL_DEVICE_CAN_GROW);
+    CHECK_OK(dl_device_split(first, &growing, soon(), whole));
+    check_sum(whole, rank, 3);
+    if (rank > 0) {
+        dl_group *rest = join_device_group("rest", rank - 1, size - 1, GROUP_PATIENCE);
+        CHECK_OK(dl_device_split(whole, &shrinking, soon(), rest));
+        check_sum(rest, rank, 3);
+        end_group(rest);
+    }
+    end_group(whole);
+    if (!is_new) {
+        end_group(first);
+    }
+}
+
+CHECK_CASE(a_communicator_grows_and_shrinks)
+{
+    run_ranks(3, grow_and_shrink);
 }
 
 CHECK_CASE(arrays_that_no_backend_takes_are_refused)

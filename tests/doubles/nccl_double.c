@@ -19,18 +19,23 @@
  *   that began it.
  * - A split or a shrink of a non-blocking communicator stores the new handle later, and
  *   returns ncclSuccess; the parent is in progress until then.
+ * - A communicator grows while none of its operations is outstanding, once for each id,
+ *   and new ranks follow the old ones.
  * - A communicator is destroyed after the graphs that hold its operations.
  *
- * DOUBLE_NCCL_VERSION: the version that it reports (22807).
+ * DOUBLE_NCCL_VERSION: the version that it reports (22902).
  * DOUBLE_NCCL_LAUNCH_ERROR=n: bundles fail from the n-th on.
  * DOUBLE_NCCL_ASYNC_ERROR=n: communicators report an error from the n-th bundle on.
  * DOUBLE_NCCL_IN_PROGRESS=1: calls within a group return ncclInProgress.
  * DOUBLE_NCCL_FREE_WAITS=1: destroying a communicator waits for the operations of all
  *   others of the process, as freeing memory of a device does.
+ * DOUBLE_NCCL_TROUBLE=1: the process is killed where it shrinks or grows a communicator;
+ *   2: the call fails; 3: it does nothing as long as this is so.
  * DOUBLE_NCCL_HANG=1: destroying a communicator never ends.  Built with -DOLD it lacks
  * what came after 2.18, with -DANCIENT also what came with it. */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -77,10 +82,11 @@ typedef struct config {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 config double_config; /* the last one passed in; guarded by lock, as the next */
 char double_net[64];
-atomic_int double_comms;             /* alive */
-atomic_bool double_queries_are_held; /* ncclCommGetAsyncError does not return */
-atomic_int double_queries;           /* begun */
-static atomic_int running;           /* bundles on streams, of all communicators */
+atomic_int double_comms;                 /* alive */
+atomic_int double_shrinks, double_grows; /* calls that succeeded */
+atomic_bool double_queries_are_held;     /* ncclCommGetAsyncError does not return */
+atomic_int double_queries;               /* begun */
+static atomic_int running;               /* bundles on streams, of all communicators */
 
 /* The collective with this number that a rank is about to run. */
 typedef struct signature {
@@ -94,6 +100,7 @@ typedef struct signature {
 typedef struct shared {
     atomic_int arrived;   /* first, for open_shared() */
     atomic_int connected; /* ranks that have reached their first collective */
+    atomic_int granted;   /* the last child that an id was made for, from 1 */
     atomic_bool has_sent[RANKS][RANKS]; /* [from][to] */
     atomic_bool has_received[RANKS][RANKS];
     signature signatures[RANKS][SIGNATURES];
@@ -696,8 +703,13 @@ run_job(void *argument)
     job self = *(job *)argument;
 
     free(argument);
-    atomic_store(&self.comm->result, self.run(self.argument));
+    int result = self.run(self.argument);
+
+    /* ThreadSanitizer sees the lock, and not atomics of a double. */
+    pthread_mutex_lock(&lock);
+    atomic_store(&self.comm->result, result);
     atomic_store(&self.comm->pending, 0);
+    pthread_mutex_unlock(&lock);
     return NULL;
 }
 
@@ -781,7 +793,7 @@ add(call wanted)
 int
 ncclGetVersion(int *version)
 {
-    *version = setting("DOUBLE_NCCL_VERSION", 22807);
+    *version = setting("DOUBLE_NCCL_VERSION", 22902);
     return SUCCESS;
 }
 
@@ -826,8 +838,9 @@ has_met(const comm *self)
     return atomic_load(&self->shared->arrived) >= self->size;
 }
 
+/* A parent that is given up ends the wait in the making of a part of it. */
 static int
-meet(comm *self)
+meet(comm *self, const gate *parent)
 {
     self->bytes = sizeof(shared) + (size_t)(self->size * self->size) * sizeof(box);
     self->shared = open_shared(self->name, self->bytes, self->size);
@@ -835,7 +848,10 @@ meet(comm *self)
         return fail(SYSTEM_ERROR, self->name);
     }
     for (int i = 0; self->is_blocking && !has_met(self); i++) {
-        if (i > SECONDS_TO_MEET * 20000) {
+        bool is_over =
+            parent != NULL
+            && (atomic_load(&parent->is_aborted) || atomic_load(&parent->is_revoked));
+        if (is_over || i > SECONDS_TO_MEET * 20000) {
             unlink(self->name);
             return fail(REMOTE_ERROR, "a rank did not join");
         }
@@ -861,7 +877,8 @@ check_config(const config *given)
 }
 
 static int
-open_comm(void **made, const char *name, int size, int rank, const config *given)
+open_comm(void **made, const char *name, int size, int rank, const config *given,
+          const gate *parent)
 {
     comm *self = calloc(1, sizeof *self);
 
@@ -873,7 +890,7 @@ open_comm(void **made, const char *name, int size, int rank, const config *given
     self->rank = rank;
     self->size = size;
     self->is_blocking = given == NULL || given->blocking != 0;
-    int result = meet(self);
+    int result = meet(self, parent);
     if (result != SUCCESS) {
         free(self);
         return result;
@@ -886,7 +903,7 @@ open_comm(void **made, const char *name, int size, int rank, const config *given
 int
 ncclCommInitRankConfig(void **made, int size, id name, int rank, config *given)
 {
-    return open_comm(made, name.bytes, size, rank, given);
+    return open_comm(made, name.bytes, size, rank, given, NULL);
 }
 
 int
@@ -899,10 +916,12 @@ ncclCommGetAsyncError(void *handle, int *error)
     for (double_queries++; double_queries_are_held;) {
         pause_briefly();
     }
+    pthread_mutex_lock(&lock);
     *error = atomic_load(&self->result);
     if (!has_met(self) || atomic_load(&self->pending) != 0) {
         *error = IN_PROGRESS;
     }
+    pthread_mutex_unlock(&lock);
     if (from > 0 && atomic_load(&launches) >= from) {
         *error = fail(REMOTE_ERROR, "the cable was pulled");
     }
@@ -920,6 +939,9 @@ end_comm(comm *self)
         pause_briefly();
     }
     (void)leave(self, 0);
+    if (!has_met(self)) {
+        unlink(self->name);
+    }
     munmap(self->shared, self->bytes);
     free(self);
     atomic_fetch_sub(&double_comms, 1);
@@ -1080,10 +1102,11 @@ static int
 open_part(parting *self)
 {
     void *handle = NULL;
-    int result = self->color < 0
-                     ? SUCCESS
-                     : open_comm(&handle, self->name, self->size, self->rank,
-                                 self->has_config ? &self->given : NULL);
+    int result =
+        self->color < 0
+            ? SUCCESS
+            : open_comm(&handle, self->name, self->size, self->rank,
+                        self->has_config ? &self->given : NULL, &self->parent->gate);
 
     *self->made = handle;
     free(self);
@@ -1157,18 +1180,47 @@ ncclCommSplit(void *handle, int color, int key, void **made, config *given)
 
 #if !defined(OLD) && !defined(ANCIENT)
 static int
+meet_trouble(void)
+{
+    if (setting("DOUBLE_NCCL_TROUBLE", 0) == 1) {
+        raise(SIGKILL);
+    }
+    while (setting("DOUBLE_NCCL_TROUBLE", 0) == 3) {
+        pause_briefly();
+    }
+    return setting("DOUBLE_NCCL_TROUBLE", 0) == 2
+               ? fail(SYSTEM_ERROR, "this call was to fail")
+               : SUCCESS;
+}
+
+static int
 run_shrink(void *argument)
 {
-    return open_part(argument);
+    int result = open_part(argument);
+
+    atomic_fetch_add(&double_shrinks, result == SUCCESS);
+    return result;
 }
 
 int
 ncclCommShrink(void *handle, int *excluded, int count, void **made, config *given,
                int flags)
 {
-    parting *self = calloc(1, sizeof *self);
     comm *parent = handle;
 
+    for (int i = 0; i < count; i++) {
+        if (excluded[i] < 0 || excluded[i] >= parent->size
+            || excluded[i] == parent->rank) {
+            return fail(INVALID_ARGUMENT, "ranks of others are excluded");
+        }
+    }
+    if (count <= 0) {
+        return fail(INVALID_ARGUMENT, "a rank is excluded");
+    }
+    if (meet_trouble() != SUCCESS) {
+        return SYSTEM_ERROR;
+    }
+    parting *self = calloc(1, sizeof *self);
     *self = (parting){.parent = parent,
                       .rank = parent->rank,
                       .size = parent->size - count,
@@ -1179,6 +1231,10 @@ ncclCommShrink(void *handle, int *excluded, int count, void **made, config *give
     }
     if (flags == 1) {
         atomic_store(&parent->gate.is_aborted, true);
+        while (atomic_load(&parent->busy) > 0) {
+            pause_briefly();
+        }
+        atomic_store(&parent->gate.is_aborted, false);
     }
     for (int i = 0; i < count; i++) {
         self->rank -= excluded[i] < parent->rank;
@@ -1186,5 +1242,97 @@ ncclCommShrink(void *handle, int *excluded, int count, void **made, config *give
     snprintf(self->name, sizeof self->name, "%.100s-x%d", parent->name,
              parent->children++);
     return begin_parting(self, run_shrink);
+}
+
+static void
+check_idle(const comm *parent)
+{
+    if (atomic_load(&parent->busy) > 0) {
+        break_contract("a communicator grows with operations outstanding",
+                       parent->name);
+    }
+}
+
+/* The last byte is the number of ranks that the new ones follow. */
+static id
+next_growth(const comm *parent)
+{
+    id made = {{0}};
+
+    snprintf(made.bytes, sizeof made.bytes - 1, "%.100s-g%d", parent->name,
+             parent->children);
+    made.bytes[sizeof made.bytes - 1] = (char)parent->size;
+    return made;
+}
+
+int
+ncclCommGetUniqueId(void *handle, id *made)
+{
+    comm *self = handle;
+    int next = self->children + 1;
+
+    enter(self);
+    check_idle(self);
+    if (atomic_exchange(&self->shared->granted, next) == next) {
+        break_contract("an id for growing is made before the last one was used",
+                       self->name);
+    }
+    *made = next_growth(self);
+    return leave(self, SUCCESS);
+}
+
+static int
+finish_growth(int result)
+{
+    atomic_fetch_add(&double_grows, result == SUCCESS || result == IN_PROGRESS);
+    /* As NCCL, which tells nothing of a job that has begun. */
+    return result == IN_PROGRESS ? SUCCESS : result;
+}
+
+static int
+grow_parent(comm *parent, int size, const id *given_id, void **made,
+            const config *given)
+{
+    id own = next_growth(parent);
+    int number = ++parent->children;
+
+    check_idle(parent);
+    if (given_id == NULL ? parent->size == 1
+                         : memcmp(given_id, &own, sizeof own) != 0) {
+        return fail(INVALID_ARGUMENT, "the first rank passes the id");
+    }
+    while (atomic_load(&parent->shared->granted) < number) {
+        if (is_stopped(parent) || atomic_load(&parent->gate.is_revoked)) {
+            return fail(REMOTE_ERROR, "growing was given up");
+        }
+        pause_briefly();
+    }
+    return finish_growth(open_comm(made, own.bytes, size, parent->rank, given, NULL));
+}
+
+int
+ncclCommGrow(void *handle, int size, const id *given_id, int rank, void **made,
+             config *given)
+{
+    comm *parent = handle;
+
+    *made = NULL;
+    if (meet_trouble() != SUCCESS) {
+        return SYSTEM_ERROR;
+    }
+    if (parent != NULL) {
+        if (rank != -1 || size <= parent->size) {
+            return fail(INVALID_ARGUMENT, "old ranks pass -1 and more ranks");
+        }
+        enter(parent);
+        return leave(parent, grow_parent(parent, size, given_id, made, given));
+    }
+    if (given_id == NULL || rank < 0 || rank >= size) {
+        return fail(INVALID_ARGUMENT, "new ranks pass the id and their number");
+    }
+    if (rank < given_id->bytes[sizeof given_id->bytes - 1]) {
+        break_contract("a new rank has the number of an old one", given_id->bytes);
+    }
+    return finish_growth(open_comm(made, given_id->bytes, size, rank, given, NULL));
 }
 #endif

@@ -34,6 +34,10 @@ Case = tuple[str, bool]
 SECONDS = 20.0
 
 
+class NcclId(ctypes.Structure):
+    _fields_ = (("bytes", ctypes.c_char * 128),)
+
+
 class FakeKit:
     """Device memory is NumPy's, the current stream is the default one."""
 
@@ -868,15 +872,47 @@ def hardened(
         if part.__name__ in names
     }
     distlite.destroy_process_group()
-    library = os.environ.get("DISTLITE_NCCL_LIBRARY")
-    if library:
-        comms = ctypes.c_int.in_dll(ctypes.CDLL(library), "double_comms")
-        deadline = time.monotonic() + SECONDS
-        # One that a graph held goes in the background.
-        while comms.value > 0 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        found["comms"] = comms.value
+    if "DISTLITE_NCCL_LIBRARY" in os.environ:
+        found["comms"] = communicators_left()
     return found
+
+
+def communicators_left() -> int:
+    """Waits for those of the double that are freed in the background."""
+    library = ctypes.CDLL(os.environ["DISTLITE_NCCL_LIBRARY"])
+    comms = ctypes.c_int.in_dll(library, "double_comms")
+    deadline = time.monotonic() + SECONDS
+    while comms.value > 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return comms.value
+
+
+def misuse(rank: int, world_size: int, init_method: str, how: str) -> list[int] | None:
+    """What growing is used for that it is not for, by the library itself."""
+    library = ctypes.CDLL(os.environ["DISTLITE_NCCL_LIBRARY"])
+    grow, comm, made = library.ncclCommGrow, ctypes.c_void_p(), ctypes.c_void_p()
+    first, own, other = NcclId(), NcclId(), NcclId(b"another")
+    library.ncclGetUniqueId(ctypes.byref(first))
+    init_rank = library.ncclCommInitRankConfig
+    assert init_rank(ctypes.byref(comm), 1, first, 0, None) == 0
+    if how == "number":
+        assert library.ncclCommGetUniqueId(comm, ctypes.byref(own)) == 0
+        grow(None, 2, ctypes.byref(own), 0, ctypes.byref(made), None)
+    elif how == "ids":
+        for _ in range(2):
+            library.ncclCommGetUniqueId(comm, ctypes.byref(own))
+    return [
+        grow(comm, 1, None, -1, ctypes.byref(made), None),
+        grow(comm, 2, None, 0, ctypes.byref(made), None),
+        grow(comm, 2, None, -1, ctypes.byref(made), None),
+        grow(comm, 2, ctypes.byref(other), -1, ctypes.byref(made), None),
+        grow(None, 2, None, 1, ctypes.byref(made), None),
+        grow(None, 2, ctypes.byref(other), 2, ctypes.byref(made), None),
+        library.ncclCommShrink(comm, None, 0, ctypes.byref(made), None, 0),
+        library.ncclCommShrink(
+            comm, (ctypes.c_int * 1)(0), 1, ctypes.byref(made), None, 0
+        ),
+    ]
 
 
 def differing(rank: int, world_size: int, init_method: str) -> None:
@@ -1112,16 +1148,13 @@ def _bare_nccl(rank: int, size: int, stream: Any) -> Peer:
     (path,) = {f for f in files if os.path.basename(f).startswith("libnccl")}
     library = ctypes.CDLL(path)
 
-    class Id(ctypes.Structure):
-        _fields_ = (("bytes", ctypes.c_char * 128),)
-
-    made = Id()
+    made = NcclId()
     if rank == 0:
         assert library.ncclGetUniqueId(ctypes.byref(made)) == 0
     told: list[Any] = [bytes(made)]
     distlite.broadcast_object_list(told, 0)
     comm = ctypes.c_void_p()
-    made = Id.from_buffer_copy(told[0])
+    made = NcclId.from_buffer_copy(told[0])
     init_rank = library.ncclCommInitRankConfig
     assert init_rank(ctypes.byref(comm), size, made, rank, None) == 0
 

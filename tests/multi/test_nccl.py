@@ -163,7 +163,7 @@ def test_options_reach_the_library():
         assert "read-only" in found["older DLPack"]
         assert found["by hand"] == [2.0]
         assert "a process uses one device" in found["two devices"]
-        assert found["version"] == (2, 28, 7)
+        assert found["version"] == (2, 29, 2)
         assert found["comms"] == 0
 
 
@@ -243,6 +243,18 @@ def test_the_stand_in_ends_ranks_that_differ():
         assert "nccl double: ranks issue different calls" in text
         assert "AllReduce of 3 (dtype 8, op 0, root -1), 1 of 1 in its bundle" in text
         assert "AllReduce of 4" in text
+
+
+def test_the_stand_in_refuses_what_nccl_does_not_grow_by():
+    env = nccl_doubles()
+    assert run_ranks(nccl_ranks.misuse, 1, how="", env=env) == [[4] * 8]
+    for how, text in (
+        ("number", "a new rank has the number of an old one"),
+        ("ids", "an id for growing is made before the last one was used"),
+    ):
+        [outcome] = rank_outcomes(nccl_ranks.misuse, 1, how=how, env=env)
+        assert outcome.returncode == -6
+        assert f"nccl double: {text}" in outcome.describe()
 
 
 def test_no_context_is_made_on_a_device_that_nobody_uses():

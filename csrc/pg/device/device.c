@@ -627,11 +627,51 @@ split_backend(dl_group *parent, const dl_device_split_args *wanted,
     return from->ops->split(from, wanted, deadline, to);
 }
 
+/* Of a rank that the parent does not have. */
+static dl_status
+join_parent(const dl_device_split_args *wanted, dl_deadline deadline, dl_group *child)
+{
+    DL_TRY(open_device_backend(child, deadline));
+    dl_backend *to = child->device->side.backend;
+    return to->ops->split(NULL, wanted, deadline, to);
+}
+
+static dl_status
+find_ways(dl_group *group, dl_deadline deadline, int *ways)
+{
+    if (group->device == NULL) {
+        return DL_OK;
+    }
+    DL_TRY(dl_group_admit(group));
+    DL_TRY(take_turn(group, deadline));
+    dl_status status = open_device_backend(group, deadline);
+    if (status == DL_OK) {
+        dl_backend *backend = group->device->side.backend;
+        status = backend->ops->ways(backend, deadline, ways);
+    }
+    pass_turn(group);
+    return status;
+}
+
+dl_status
+dl_device_ways(dl_group *group, dl_deadline deadline, int *ways)
+{
+    *ways = 0;
+    dl_status status = find_ways(group, deadline, ways);
+    if (status != DL_OK) {
+        *ways = 0;
+    }
+    return status == DL_INTERRUPTED ? status : DL_OK;
+}
+
 /* A parent without a backend for devices has nothing to split. */
 dl_status
 dl_device_split(dl_group *parent, const dl_device_split_args *wanted,
                 dl_deadline deadline, dl_group *child)
 {
+    if (parent == NULL) {
+        return join_parent(wanted, deadline, child);
+    }
     if (parent->device == NULL) {
         return DL_OK;
     }

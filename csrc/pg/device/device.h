@@ -70,8 +70,14 @@ dl_status dl_device_batch_end(dl_group *group, bool is_dropped, dl_deadline dead
 /* Returns true if this thread has a batch open on the group. */
 bool dl_device_is_batching(const dl_group *group);
 
-/* Splits or shrinks the parent; called on all of its ranks.  `child` is NULL on a rank
- * that is in no part. */
+/* Stores what another group can follow from this one by (DL_DEVICE_...), after waiting
+ * until the deadline for its operations in progress; 0 if the group has failed, or if
+ * they have not ended.  Fails only when it is interrupted. */
+dl_status dl_device_ways(dl_group *group, dl_deadline deadline, int *ways);
+
+/* Lets `child` follow from the parent: by splitting, on all ranks of the parent, with a
+ * child of NULL on a rank that is in no part; otherwise on all ranks of the child, with
+ * a parent of NULL on those that the parent does not have. */
 dl_status dl_device_split(dl_group *parent, const dl_device_split_args *wanted,
                           dl_deadline deadline, dl_group *child);
 

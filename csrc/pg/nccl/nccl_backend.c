@@ -159,14 +159,15 @@ make_comm(nccl_backend *self, const dl_nccl_rendezvous *place, dl_deadline deadl
     if (*comm != NULL) {
         return DL_OK;
     }
-    DL_TRY(dl_nccl_comm_meet(self->watch, place, deadline, &made));
+    DL_TRY(dl_nccl_comm_make(self->watch, place, deadline, &made));
     DL_TRY(dl_nccl_comm_watch(self->watch, made));
     *comm = made;
     return DL_OK;
 }
 
 static dl_status
-meet_all(nccl_backend *self, int device, dl_deadline deadline)
+meet_all(nccl_backend *self, const dl_nccl_origin *origin, int device,
+         dl_deadline deadline)
 {
     dl_nccl_rendezvous place = {
         .store = self->store,
@@ -175,6 +176,7 @@ meet_all(nccl_backend *self, int device, dl_deadline deadline)
         .size = self->size,
         .device = device,
         .options = &self->options,
+        .origin = *origin,
     };
 
     return make_comm(self, &place, deadline, &self->comm);
@@ -219,7 +221,7 @@ find_comm(nccl_backend *self, const dl_batch *batch, int device, dl_nccl_comm **
     const dl_call *message = batch->ops[0].call;
 
     if (batch->is_batch || !is_message(message->op)) {
-        DL_TRY(meet_all(self, device, batch->deadline));
+        DL_TRY(meet_all(self, &(dl_nccl_origin){0}, device, batch->deadline));
     } else {
         DL_TRY(meet_peer(self, message->peer, device, batch->deadline));
     }
@@ -508,9 +510,27 @@ connect_all(dl_backend *backend, int device, dl_deadline deadline)
     DL_TRY(dl_nccl_watch_admit(self->watch));
     DL_TRY(check_device(self, device));
     DL_TRY(dl_cuda_enter(self->cuda, device, &previous));
-    dl_status status = meet_all(self, device, deadline);
+    dl_status status = meet_all(self, &(dl_nccl_origin){0}, device, deadline);
     dl_cuda_leave(self->cuda, device, previous);
     return status;
+}
+
+/* An operation in progress would disturb NCCL.  A communicator that grows must not block
+ * (making_new()), as these options want it to. */
+static dl_status
+ways_of(dl_backend *backend, dl_deadline deadline, int *ways)
+{
+    nccl_backend *self = nccl_backend_of(backend);
+
+    *ways = dl_nccl_ways(self->nccl);
+    if (self->options.blocking == 1 || dl_environment_is_on("NCCL_COMM_BLOCKING")) {
+        *ways &= ~DL_DEVICE_CAN_GROW;
+    }
+    DL_TRY(dl_nccl_watch_drain(self->watch, deadline));
+    if (self->comm != NULL) {
+        *ways |= DL_DEVICE_IS_READY;
+    }
+    return DL_OK;
 }
 
 /* Splits the communicator with the parent's device current, and gives the new one to
@@ -522,27 +542,22 @@ split_entered(nccl_backend *self, const dl_device_split_args *wanted,
 {
     char key[48];
     dl_nccl_rendezvous place = {
-        .store = self->store, .key = key, .rank = self->rank, .size = self->size};
-    dl_nccl_split_args args = {
-        .parent = self->comm,
-        .place = wanted->is_shrinking ? NULL : &place,
-        .is_shrinking = wanted->is_shrinking,
-        /* A part without a backend of ours needs no communicator. */
-        .color = child == NULL ? -1 : wanted->color,
-        .key = wanted->key,
-        .excluded = wanted->excluded,
-        .excluded_count = wanted->excluded_count,
-        .flags = wanted->flags,
+        .store = self->store,
+        .key = key,
+        .rank = self->rank,
+        .size = self->size,
+        .device = self->comm->device,
         .options = child == NULL ? &self->options : &child->options,
+        .origin = {.wanted = *wanted, .parent = self->comm, .watch = self->watch},
     };
     dl_nccl_comm *made;
 
-    if (wanted->is_shrinking && child == NULL) {
-        return DL_OK;
+    if (child == NULL) {
+        /* A part without a backend of ours needs no communicator. */
+        place.origin.wanted.color = -1;
     }
-    snprintf(key, sizeof key, "nccl/split/%" PRIu64, self->splits);
-    self->splits += wanted->is_shrinking ? 0 : 1;
-    DL_TRY(dl_nccl_comm_split(self->watch, &args, deadline, &made));
+    snprintf(key, sizeof key, "nccl/split/%" PRIu64, self->splits++);
+    DL_TRY(dl_nccl_comm_make(self->watch, &place, deadline, &made));
     if (made == NULL) {
         return DL_OK;
     }
@@ -554,6 +569,26 @@ split_entered(nccl_backend *self, const dl_device_split_args *wanted,
     return DL_OK;
 }
 
+/* Follows the parent with the ranks of `child` and the device of this rank current. */
+static dl_status
+follow_entered(nccl_backend *parent, const dl_device_split_args *wanted, int device,
+               dl_deadline deadline, nccl_backend *child)
+{
+    dl_nccl_origin origin = {.wanted = *wanted};
+
+    if (wanted->way == DL_DEVICE_SPLIT) {
+        return split_entered(parent, wanted, deadline, child);
+    }
+    if (child == NULL) {
+        return DL_OK;
+    }
+    if (parent != NULL) {
+        origin.parent = parent->comm;
+        origin.watch = parent->watch;
+    }
+    return meet_all(child, &origin, device, deadline);
+}
+
 /* A parent without a communicator has nothing to split: each part then makes its own.
  * All ranks are in the same state here, since making a communicator needs all of
  * them. */
@@ -561,19 +596,23 @@ static dl_status
 split_backend(dl_backend *backend, const dl_device_split_args *wanted,
               dl_deadline deadline, dl_backend *child)
 {
-    nccl_backend *self = nccl_backend_of(backend);
-    int previous;
+    nccl_backend *self = backend == NULL ? NULL : nccl_backend_of(backend);
+    /* A child that another backend serves connects by itself. */
+    bool is_ours = child != NULL && child->ops->split == split_backend;
+    const dl_cuda_table *cuda = (self == NULL ? nccl_backend_of(child) : self)->cuda;
+    int device = wanted->device, previous;
 
-    if (self->comm == NULL) {
+    if (self != NULL && self->comm == NULL) {
         return DL_OK;
     }
-    DL_TRY(dl_nccl_watch_admit(self->watch));
-    /* A child that another backend serves connects by itself. */
-    bool is_ours = child != NULL && child->ops == backend->ops;
-    DL_TRY(dl_cuda_enter(self->cuda, self->comm->device, &previous));
-    dl_status status =
-        split_entered(self, wanted, deadline, is_ours ? nccl_backend_of(child) : NULL);
-    dl_cuda_leave(self->cuda, self->comm->device, previous);
+    if (self != NULL) {
+        DL_TRY(dl_nccl_watch_admit(self->watch));
+        device = self->comm->device;
+    }
+    DL_TRY(dl_cuda_enter(cuda, device, &previous));
+    dl_status status = follow_entered(self, wanted, device, deadline,
+                                      is_ours ? nccl_backend_of(child) : NULL);
+    dl_cuda_leave(cuda, device, previous);
     return status;
 }
 
@@ -621,6 +660,7 @@ static const dl_backend_ops nccl_ops = {
     .enqueue = enqueue_batch,
     .connect = connect_all,
     .device = device_of,
+    .ways = ways_of,
     .split = split_backend,
     .abort = abort_backend,
     .leave = leave_backend,

@@ -40,6 +40,24 @@ rank_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
     return dl_bytes_of(text);
 }
 
+/* An id for growing belongs to the parent, of which the first rank is the first one. */
+static dl_status
+make_id(const dl_nccl_table *nccl, const dl_nccl_origin *origin, dl_deadline deadline,
+        dl_nccl_id *id)
+{
+    if (origin->wanted.way != DL_DEVICE_GROW) {
+        return dl_nccl_check(nccl, nccl->get_unique_id(id), "ncclGetUniqueId");
+    }
+    DL_TRY(dl_nccl_comm_take_turn(origin->parent, deadline));
+    dl_status status = dl_nccl_watch_admit(origin->watch);
+    if (status == DL_OK) {
+        status = dl_nccl_check(nccl, nccl->comm_id(origin->parent->handle, id),
+                               "ncclCommGetUniqueId");
+    }
+    dl_lane_pass(&origin->parent->turn);
+    return status;
+}
+
 static dl_status
 announce_rank(const dl_nccl_watch *watch, const dl_nccl_rendezvous *place, dl_bytes key,
               dl_deadline deadline, dl_nccl_id *id)
@@ -47,8 +65,7 @@ announce_rank(const dl_nccl_watch *watch, const dl_nccl_rendezvous *place, dl_by
     dl_bytes value = DL_LITERAL("here");
 
     if (id != NULL && place->rank == 0) {
-        DL_TRY(dl_nccl_check(watch->nccl, watch->nccl->get_unique_id(id),
-                             "ncclGetUniqueId"));
+        DL_TRY(make_id(watch->nccl, &place->origin, deadline, id));
         value = (dl_bytes){(const uint8_t *)id, sizeof *id};
     }
     return dl_store_set(place->store, key, value, deadline);
@@ -349,16 +366,11 @@ typedef struct making {
     atomic_uint references;
     dl_nccl_watch *watch;
     dl_nccl_comm *comm;
-    dl_nccl_comm *parent; /* NULL: the communicator is made from `id` */
+    dl_nccl_origin origin; /* with copies; without a parent, its watch is `watch` */
+    int *excluded;
     dl_device_options options;
     dl_nccl_config config;
     dl_nccl_id id;
-    bool is_shrinking;
-    int color;
-    int key;
-    int flags;
-    int *excluded;
-    int excluded_count;
     dl_deadline deadline;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -373,7 +385,8 @@ static void
 making_unref(making *self)
 {
     if (atomic_fetch_sub(&self->references, 1) == 1) {
-        dl_nccl_comm_unref(self->parent);
+        dl_nccl_comm_unref(self->origin.parent);
+        dl_nccl_watch_unref(self->origin.watch);
         dl_nccl_watch_unref(self->watch);
         pthread_cond_destroy(&self->changed);
         pthread_mutex_destroy(&self->lock);
@@ -397,19 +410,40 @@ init_comm(making *self)
 static int
 call_shrink(making *self)
 {
-    return self->watch->nccl->comm_shrink(self->parent->handle, self->excluded,
-                                          self->excluded_count, &self->comm->handle,
-                                          &self->config, self->flags);
+    const dl_device_split_args *wanted = &self->origin.wanted;
+
+    return self->watch->nccl->comm_shrink(self->origin.parent->handle, self->excluded,
+                                          wanted->excluded_count, &self->comm->handle,
+                                          &self->config, wanted->flags);
 }
 
 /* All ranks of the parent take part, also those that are in no part. */
 static int
 call_split(making *self)
 {
-    int color = self->color < 0 ? DL_NCCL_NO_COLOR : self->color;
+    const dl_device_split_args *wanted = &self->origin.wanted;
+    int color = wanted->color < 0 ? DL_NCCL_NO_COLOR : wanted->color;
 
-    return self->watch->nccl->comm_split(self->parent->handle, color, self->key,
-                                         &self->comm->handle, &self->config);
+    return self->watch->nccl->comm_split(self->origin.parent->handle, color,
+                                         wanted->key, &self->comm->handle,
+                                         &self->config);
+}
+
+/* The parent's ranks leave the new numbers to NCCL, and only the first one has the id.
+ * As for a split, NCCL returns ncclSuccess before it is done. */
+static dl_status
+grow_comm(making *self)
+{
+    dl_nccl_comm *comm = self->comm;
+    const dl_nccl_comm *parent = self->origin.parent;
+    bool has_id = parent == NULL || comm->rank == 0;
+    int result = self->watch->nccl->comm_grow(
+        parent == NULL ? NULL : parent->handle, comm->size, has_id ? &self->id : NULL,
+        parent == NULL ? comm->rank : -1, &comm->handle, &self->config);
+
+    result = result == DL_NCCL_SUCCESS ? DL_NCCL_IN_PROGRESS : result;
+    return dl_nccl_comm_await(self->origin.watch, comm->handle, result, "ncclCommGrow",
+                              self->deadline);
 }
 
 /* Called with the turn.  A non-blocking parent is in progress until all its ranks have
@@ -418,44 +452,75 @@ call_split(making *self)
 static dl_status
 split_locked(making *self)
 {
-    const char *call = self->is_shrinking ? "ncclCommShrink" : "ncclCommSplit";
+    bool is_shrinking = self->origin.wanted.way == DL_DEVICE_SHRINK;
+    const char *call = is_shrinking ? "ncclCommShrink" : "ncclCommSplit";
+    dl_nccl_watch *watch = self->origin.watch;
 
-    DL_TRY(dl_nccl_watch_admit(self->watch));
-    if (self->flags == DL_NCCL_SHRINK_ABORT) {
-        dl_nccl_watch_suspend(self->watch);
+    if (self->origin.wanted.flags == DL_NCCL_SHRINK_ABORT) {
+        dl_nccl_watch_suspend(watch);
     }
-    int result = self->is_shrinking ? call_shrink(self) : call_split(self);
+    int result = is_shrinking ? call_shrink(self) : call_split(self);
     result = result == DL_NCCL_SUCCESS ? DL_NCCL_IN_PROGRESS : result;
-    DL_TRY(dl_nccl_comm_await(self->watch, self->parent->handle, result, call,
+    DL_TRY(dl_nccl_comm_await(watch, self->origin.parent->handle, result, call,
                               self->deadline));
     return self->comm->handle == NULL
                ? DL_OK
-               : dl_nccl_comm_await(
-                     self->watch, self->comm->handle, DL_NCCL_IN_PROGRESS,
-                     "creating a subgroup's communicator", self->deadline);
+               : dl_nccl_comm_await(watch, self->comm->handle, DL_NCCL_IN_PROGRESS,
+                                    "creating a subgroup's communicator",
+                                    self->deadline);
 }
 
-/* A failure after NCCL was called fails the parent's group: its ranks may be in
- * different states. */
+/* Called with the turn.  A failure after NCCL was called fails the parent's group, since
+ * its ranks may be in different states, and NCCL may still be inside the parent: what
+ * it stores late is freed after that, and what grows, before, which ends NCCL's work. */
 static dl_status
-split_comm(making *self)
+break_parent(making *self)
 {
-    DL_TRY(dl_nccl_comm_take_turn(self->parent, self->deadline));
-    dl_status status = split_locked(self);
-    dl_lane_pass(&self->parent->turn);
+    dl_error error = *dl_last_error();
+    dl_nccl_comm *comm = self->comm;
+
+    self->comm = NULL;
+    if (self->origin.wanted.way != DL_DEVICE_GROW) {
+        dl_nccl_watch_adopt(self->origin.watch, comm);
+        dl_nccl_watch_fail(self->origin.watch, &error);
+    } else {
+        dl_nccl_watch_fail(self->origin.watch, &error);
+        dl_nccl_comm_free(self->watch, comm, true);
+    }
+    return dl_rethrow(&error);
+}
+
+static dl_status
+follow_parent(making *self)
+{
+    dl_nccl_watch *watch = self->origin.watch;
+
+    DL_TRY(dl_nccl_comm_take_turn(self->origin.parent, self->deadline));
+    dl_status status = dl_nccl_watch_admit(watch);
+    if (status == DL_OK) {
+        status = self->origin.wanted.way == DL_DEVICE_GROW ? grow_comm(self)
+                                                           : split_locked(self);
+    }
     if (status != DL_OK) {
-        dl_error error = *dl_last_error();
-        dl_nccl_watch_adopt(self->watch, self->comm);
-        self->comm = NULL;
-        dl_nccl_watch_fail(self->watch, &error);
-        return dl_rethrow(&error);
+        status = break_parent(self);
     }
-    if (self->flags == DL_NCCL_SHRINK_ABORT) {
+    dl_lane_pass(&self->origin.parent->turn);
+    if (status == DL_OK && self->origin.wanted.flags == DL_NCCL_SHRINK_ABORT) {
         dl_fail(DL_CANCELLED, "%s was shrunk, which aborted its pending operations",
-                self->watch->label);
-        dl_nccl_watch_fail(self->watch, dl_last_error());
+                watch->label);
+        dl_nccl_watch_fail(watch, dl_last_error());
     }
-    return DL_OK;
+    return status;
+}
+
+static dl_status
+call_nccl(making *self)
+{
+    if (self->origin.parent != NULL) {
+        return follow_parent(self);
+    }
+    return self->origin.wanted.way == DL_DEVICE_GROW ? grow_comm(self)
+                                                     : init_comm(self);
 }
 
 /* The thread that makes the communicator.  If the caller has returned meanwhile, the
@@ -468,7 +533,7 @@ run_making(void *argument)
 
     dl_status status = dl_cuda_enter(self->watch->cuda, self->comm->device, &previous);
     if (status == DL_OK) {
-        status = self->parent == NULL ? init_comm(self) : split_comm(self);
+        status = call_nccl(self);
     }
     pthread_mutex_lock(&self->lock);
     self->status = status;
@@ -530,9 +595,9 @@ make_comm(making *self, dl_nccl_comm **comm)
         status = await_making(self);
     }
     dl_error error = *dl_last_error();
-    if (self->is_left && self->parent != NULL) {
+    if (self->is_left && self->origin.parent != NULL) {
         dl_error cause = dl_error_for_others();
-        dl_nccl_watch_fail(self->watch, &cause);
+        dl_nccl_watch_fail(self->origin.watch, &cause);
     }
     if (!self->is_left && self->comm != NULL
         && (status != DL_OK || self->comm->handle == NULL)) {
@@ -544,23 +609,41 @@ make_comm(making *self, dl_nccl_comm **comm)
     return status == DL_OK ? DL_OK : dl_rethrow(&error);
 }
 
+/* Copies what the thread needs; NULL if there is no memory. */
 static making *
-making_new(dl_nccl_watch *watch, const dl_device_options *options, dl_deadline deadline)
+making_new(dl_nccl_watch *watch, const dl_nccl_rendezvous *place, dl_deadline deadline)
 {
+    const dl_device_split_args *wanted = &place->origin.wanted;
+    size_t size = (size_t)wanted->excluded_count * sizeof *wanted->excluded;
     making *self = calloc(1, sizeof *self);
+    int *excluded = malloc(size + 1);
 
-    if (self == NULL) {
+    if (self == NULL || excluded == NULL) {
+        free(self);
+        free(excluded);
         (void)dl_fail_no_memory();
         return NULL;
     }
     atomic_init(&self->references, 2);
-    atomic_fetch_add(&watch->references, 1);
     pthread_mutex_init(&self->lock, NULL);
     dl_condition_init(&self->changed);
     self->watch = watch;
-    self->options = *options;
+    self->origin = place->origin;
+    self->excluded = size == 0 ? excluded : memcpy(excluded, wanted->excluded, size);
+    if (self->origin.parent == NULL) {
+        self->origin.watch = watch;
+    } else {
+        atomic_fetch_add(&self->origin.parent->references, 1);
+    }
+    atomic_fetch_add(&self->origin.watch->references, 1);
+    atomic_fetch_add(&watch->references, 1);
+    self->options = *place->options;
     self->deadline = deadline;
     fill_config(&self->config, &self->options);
+    if (wanted->way == DL_DEVICE_GROW) {
+        /* While it blocks, nothing could end a call that waits for a lost rank. */
+        self->config.blocking = 0;
+    }
     return self;
 }
 
@@ -568,108 +651,81 @@ static dl_status
 meet_and_make(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
               dl_deadline deadline, dl_nccl_comm **comm)
 {
+    dl_device_way way = place->origin.wanted.way;
     /* Zeroed, because old libraries do not write all of it. */
     dl_nccl_id id = {{0}};
-    dl_nccl_comm *made;
 
-    DL_TRY(dl_nccl_meet(watch, place, deadline, &id));
-    making *self = making_new(watch, place->options, deadline);
+    /* The caller has met the ranks of a shrink, by means that survive the others. */
+    if (way != DL_DEVICE_SHRINK) {
+        DL_TRY(
+            dl_nccl_meet(watch, place, deadline, way == DL_DEVICE_SPLIT ? NULL : &id));
+    }
+    making *self = making_new(watch, place, deadline);
     if (self == NULL) {
         return DL_NO_MEMORY;
     }
-    dl_status status = begin_comm(watch, place->options, place->device, &made);
+    dl_status status = begin_comm(watch, place->options, place->device, &self->comm);
     if (status != DL_OK) {
         atomic_store(&self->references, 1);
         making_unref(self);
         return status;
     }
-    made->rank = place->rank;
-    made->size = place->size;
+    self->comm->rank = place->rank;
+    self->comm->size = place->size;
     self->id = id;
-    self->comm = made;
     return make_comm(self, comm);
 }
 
+int
+dl_nccl_ways(const dl_nccl_table *nccl)
+{
+    bool can_grow = nccl->comm_id != NULL && nccl->comm_grow != NULL;
+
+    return (nccl->comm_shrink == NULL ? 0 : DL_DEVICE_CAN_SHRINK)
+           | (can_grow ? DL_DEVICE_CAN_GROW : 0);
+}
+
+static dl_status
+check_version(const dl_nccl_table *nccl, dl_device_way way)
+{
+    int ways = dl_nccl_ways(nccl);
+    char found[32];
+
+    dl_nccl_version_text(nccl->version, found, sizeof found);
+    if (way == DL_DEVICE_SHRINK && (ways & DL_DEVICE_CAN_SHRINK) == 0) {
+        return dl_fail(DL_UNSUPPORTED,
+                       "shrinking a group needs NCCL 2.27 or newer; this is %s", found);
+    }
+    return way == DL_DEVICE_GROW && (ways & DL_DEVICE_CAN_GROW) == 0
+               ? dl_fail(DL_UNSUPPORTED,
+                         "growing a group needs NCCL 2.29.2 or newer; this is %s",
+                         found)
+               : DL_OK;
+}
+
+/* A split leaves it to the parent's operations to notice lost ranks. */
 dl_status
-dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
+dl_nccl_comm_make(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
                   dl_deadline deadline, dl_nccl_comm **comm)
 {
+    static const char *const doing[] = {"creating", "splitting", "shrinking",
+                                        "growing"};
+    dl_device_way way = place->origin.wanted.way;
     dl_nccl_expected expected = {
         .peer = place->members == NULL ? DL_ANY_RANK : place->members[1 - place->rank]};
 
-    dl_nccl_watch_expect(watch, &expected);
-    dl_status status = meet_and_make(watch, place, deadline, comm);
-    dl_nccl_watch_unexpect(&expected);
-    return status == DL_OK
-               ? DL_OK
-               : dl_fail_while("creating the NCCL communicator of %s on cuda:%d",
-                               watch->label, place->device);
-}
-
-static dl_status
-check_version(const dl_nccl_watch *watch, const dl_nccl_split_args *wanted)
-{
-    char found[32];
-
-    if (!wanted->is_shrinking || watch->nccl->comm_shrink != NULL) {
-        return DL_OK;
-    }
-    dl_nccl_version_text(watch->nccl->version, found, sizeof found);
-    return dl_fail(DL_UNSUPPORTED,
-                   "shrinking a group needs NCCL 2.27 or newer; this is %s", found);
-}
-
-static dl_status
-fill_split(making *self, const dl_nccl_split_args *wanted)
-{
-    size_t size = (size_t)wanted->excluded_count * sizeof *self->excluded;
-
-    self->is_shrinking = wanted->is_shrinking;
-    self->color = wanted->color;
-    self->key = wanted->key;
-    self->flags = wanted->flags;
-    self->excluded = calloc(1, size + 1);
-    if (self->excluded == NULL) {
-        return dl_fail_no_memory();
-    }
-    if (size > 0) {
-        memcpy(self->excluded, wanted->excluded, size);
-    }
-    self->excluded_count = wanted->excluded_count;
-    atomic_fetch_add(&wanted->parent->references, 1);
-    self->parent = wanted->parent;
-    return begin_comm(self->watch, &self->options, self->parent->device, &self->comm);
-}
-
-static dl_status
-meet_and_split(dl_nccl_watch *watch, const dl_nccl_split_args *wanted,
-               dl_deadline deadline, dl_nccl_comm **comm)
-{
-    DL_TRY(check_version(watch, wanted));
-    if (wanted->place != NULL) {
-        DL_TRY(dl_nccl_meet(watch, wanted->place, deadline, NULL));
-    }
-    making *self = making_new(watch, wanted->options, deadline);
-    if (self == NULL) {
-        return DL_NO_MEMORY;
-    }
-    dl_status status = fill_split(self, wanted);
-    if (status != DL_OK) {
-        atomic_store(&self->references, 1);
-        making_unref(self);
-        return status;
-    }
-    return make_comm(self, comm);
-}
-
-dl_status
-dl_nccl_comm_split(dl_nccl_watch *watch, const dl_nccl_split_args *wanted,
-                   dl_deadline deadline, dl_nccl_comm **comm)
-{
     *comm = NULL;
-    return meet_and_split(watch, wanted, deadline, comm) == DL_OK
-               ? DL_OK
-               : dl_fail_while("splitting the NCCL communicator of %s", watch->label);
+    DL_TRY(check_version(watch->nccl, way));
+    if (way != DL_DEVICE_SPLIT) {
+        dl_nccl_watch_expect(watch, &expected);
+    }
+    dl_status status = meet_and_make(watch, place, deadline, comm);
+    if (way != DL_DEVICE_SPLIT) {
+        dl_nccl_watch_unexpect(&expected);
+    }
+    return status == DL_OK ? DL_OK
+                           : dl_fail_while("%s the NCCL communicator of %s on cuda:%d",
+                                           doing[way], watch->label, place->device);
 }
 
 dl_status

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Makes communicators: from a unique id that the first rank puts into the store, or
- * from an existing communicator, by splitting or shrinking it.  Each way needs every
- * rank of the new communicator at the same time.  NCCL's call runs on a thread of its
+ * from an existing communicator, by splitting, shrinking or growing it.  Each way needs
+ * every rank of the new communicator at the same time.  NCCL's call runs on a thread of its
  * own, because it blocks until all ranks have made it and cannot be cancelled: the
  * caller returns at its deadline, when it is interrupted, or when the group is
  * aborted.
@@ -21,6 +21,13 @@
 #include "pg/nccl/nccl_watch.h"
 #include "store/store.h"
 
+/* What a communicator is made from; zeroed for a new one. */
+typedef struct dl_nccl_origin {
+    dl_device_split_args wanted;
+    dl_nccl_comm *parent; /* NULL on the ranks by which one grows, like its watch */
+    dl_nccl_watch *watch;
+} dl_nccl_origin;
+
 typedef struct dl_nccl_rendezvous {
     dl_store *store;
     const char *key; /* identifies this communicator; the same on all of its ranks */
@@ -29,6 +36,7 @@ typedef struct dl_nccl_rendezvous {
     const int *members; /* by rank, the rank in the group; NULL if equal */
     int device;
     const dl_device_options *options;
+    dl_nccl_origin origin;
 } dl_nccl_rendezvous;
 
 /* Meets the other ranks and fills in the id, unless that is NULL.  DL_TIMEOUT names the
@@ -37,31 +45,15 @@ typedef struct dl_nccl_rendezvous {
 dl_status dl_nccl_meet(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
                        dl_deadline deadline, dl_nccl_id *id);
 
-/* Makes the communicator of the ranks of `place`.  The caller owns a reference to
- * `*comm`, which is not watched yet. */
-dl_status dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
+/* Makes the communicator of the ranks of `place`, whose group has this watch; a split
+ * that of a part of them, or NULL in `*comm` if this rank is in none.  The caller owns a
+ * reference to `*comm`, which is not watched yet.  A failure before NCCL is called
+ * leaves the parent as it was; a later one breaks it, and the parent's group fails. */
+dl_status dl_nccl_comm_make(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
                             dl_deadline deadline, dl_nccl_comm **comm);
 
-/* How a communicator is split.  Splitting: this rank goes into the part of its
- * `color`, ordered by `key`, or into none if the color is negative.  Shrinking: all
- * ranks but the excluded ones form the new communicator. */
-typedef struct dl_nccl_split_args {
-    dl_nccl_comm *parent;
-    const dl_nccl_rendezvous *place; /* of all its ranks; NULL if some may be dead */
-    bool is_shrinking;
-    int color;
-    int key;
-    const int *excluded;
-    int excluded_count;
-    int flags; /* of ncclCommShrink: 1 aborts the parent's operations */
-    const dl_device_options *options;
-} dl_nccl_split_args;
-
-/* Splits `wanted->parent`, whose watch is `watch`.  `*comm` is NULL if this rank is in
- * no part.  A failure before NCCL is called leaves the parent as it was; a later one
- * breaks it, and the parent's group fails. */
-dl_status dl_nccl_comm_split(dl_nccl_watch *watch, const dl_nccl_split_args *wanted,
-                             dl_deadline deadline, dl_nccl_comm **comm);
+/* Returns which of DL_DEVICE_CAN_... the library has the calls for. */
+int dl_nccl_ways(const dl_nccl_table *nccl);
 
 /* Takes the communicator's turn; dl_lane_pass() returns it. */
 dl_status dl_nccl_comm_take_turn(dl_nccl_comm *comm, dl_deadline deadline);

@@ -97,7 +97,10 @@ check_group_locked(dl_nccl_watch *self)
         self->lost_since = 0;
     } else if (self->lost_since == 0) {
         self->lost_since = now;
+        self->lost_error = *dl_last_error();
     } else if (now - self->lost_since >= LOST_GRACE && is_waiting_locked(self)) {
+        /* Others may have given up because of that rank meanwhile. */
+        (void)dl_rethrow(&self->lost_error);
         fail_lost_locked(self);
     }
     dl_nccl_watch_unref(self);

@@ -91,10 +91,13 @@ _Static_assert(sizeof(dl_nccl_config) == 72, "fixed by NCCL 2.27");
     X(op_create, ncclRedOpCreatePreMulSum, int, (int *, void *, int, int, void *))   \
     X(op_destroy, ncclRedOpDestroy, int, (int, void *))
 
-#define DL_NCCL_NEWER_SYMBOLS(X)                            \
-    X(comm_shrink, ncclCommShrink, int,                     \
-      (void *, int *, int, void **, dl_nccl_config *, int)) \
-    X(comm_revoke, ncclCommRevoke, int, (void *, int))
+#define DL_NCCL_NEWER_SYMBOLS(X)                                 \
+    X(comm_shrink, ncclCommShrink, int,                          \
+      (void *, int *, int, void **, dl_nccl_config *, int))      \
+    X(comm_revoke, ncclCommRevoke, int, (void *, int))           \
+    X(comm_id, ncclCommGetUniqueId, int, (void *, dl_nccl_id *)) \
+    X(comm_grow, ncclCommGrow, int,                              \
+      (void *, int, const dl_nccl_id *, int, void **, dl_nccl_config *))
 
 typedef struct dl_nccl_table {
 #define X(field, symbol, result, arguments) result(*field) arguments;

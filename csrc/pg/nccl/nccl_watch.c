@@ -151,6 +151,28 @@ dl_nccl_watch_cause(dl_nccl_watch *self)
     return status;
 }
 
+static bool
+has_works(dl_nccl_watch *self)
+{
+    pthread_mutex_lock(&dl_nccl_all.lock);
+    bool has = !dl_list_is_empty(&self->works);
+    pthread_mutex_unlock(&dl_nccl_all.lock);
+    return has;
+}
+
+dl_status
+dl_nccl_watch_drain(dl_nccl_watch *self, dl_deadline deadline)
+{
+    while (has_works(self)) {
+        DL_TRY(dl_nccl_watch_admit(self));
+        if (dl_deadline_passed(deadline)) {
+            return dl_fail(DL_TIMEOUT, "operations of %s are in progress", self->label);
+        }
+        DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, DL_MILLISECOND)));
+    }
+    return dl_nccl_watch_admit(self);
+}
+
 dl_status
 dl_nccl_watch_comm(dl_nccl_watch *self, dl_nccl_comm *comm)
 {

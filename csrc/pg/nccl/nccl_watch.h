@@ -59,6 +59,7 @@ typedef struct dl_nccl_watch {
     bool is_checking_lost; /* `lost` is being called */
     int64_t check_lost_after;
     int64_t lost_since; /* since when an awaited rank is known to be lost; 0: none is */
+    dl_error lost_error;
 } dl_nccl_watch;
 
 /* An entry of a thread that waits for other ranks without a work. */
@@ -107,6 +108,9 @@ dl_status dl_nccl_watch_admit(dl_nccl_watch *watch);
 /* Returns the cause of the group's failure, or DL_OK if there is none, also while the
  * group is being closed. */
 dl_status dl_nccl_watch_cause(dl_nccl_watch *watch);
+
+/* Waits until no work is in progress.  Fails if the group fails, or is being closed. */
+dl_status dl_nccl_watch_drain(dl_nccl_watch *watch, dl_deadline deadline);
 
 /* Watches the communicator, with a reference of its own.  Fails if the group has. */
 dl_status dl_nccl_watch_comm(dl_nccl_watch *watch, dl_nccl_comm *comm);

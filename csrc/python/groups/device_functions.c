@@ -12,6 +12,9 @@
 #include "python/module/errors.h"
 #include "python/module/parts.h"
 
+/* How long operations in progress may keep others from following from their group. */
+#define DRAIN_PATIENCE (500 * DL_MILLISECOND)
+
 static dl_group *
 group_from(PyObject *module, PyObject *object)
 {
@@ -153,10 +156,11 @@ static PyObject *
 part_group(PyObject *module, dl_group *parent, const dl_device_split_args *wanted,
            dl_group *child)
 {
+    dl_group *limiting = wanted->way == DL_DEVICE_SPLIT ? parent : child;
     dl_status status;
 
     Py_BEGIN_ALLOW_THREADS
-    status = dl_device_split(parent, wanted, dl_group_deadline(parent), child);
+    status = dl_device_split(parent, wanted, dl_group_deadline(limiting), child);
     Py_END_ALLOW_THREADS
     if (status != DL_OK) {
         return dlpy_raise_collective(dlpy_state_of_module(module), status);
@@ -172,7 +176,7 @@ device_split(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         "_device_split", 4, {"parent", "color", "key", "child"}};
     PyObject *values[4];
-    dl_device_split_args wanted = {0};
+    dl_device_split_args wanted = {.way = DL_DEVICE_SPLIT};
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
         || dlpy_int_from(values[1], "color", &wanted.color) < 0
@@ -195,7 +199,7 @@ device_shrink(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         "_device_shrink", 4, {"parent", "excluded", "flags", "child"}};
     PyObject *values[4];
-    dl_device_split_args wanted = {.is_shrinking = true};
+    dl_device_split_args wanted = {.way = DL_DEVICE_SHRINK};
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
         || dlpy_int_from(values[2], "flags", &wanted.flags) < 0) {
@@ -212,6 +216,46 @@ device_shrink(PyObject *module, PyObject *const *args, Py_ssize_t count,
     PyObject *result = part_group(module, core, &wanted, rest);
     PyMem_Free(ranks);
     return result;
+}
+
+/* Called by all ranks of the child; those that are new pass None and their device. */
+static PyObject *
+device_grow(PyObject *module, PyObject *const *args, Py_ssize_t count,
+            PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "_device_grow", 3, {"parent", "device", "child"}};
+    PyObject *values[3];
+    dl_device_split_args wanted = {.way = DL_DEVICE_GROW};
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_int_from(values[1], "device", &wanted.device) < 0) {
+        return NULL;
+    }
+    dl_group *core = values[0] == Py_None ? NULL : group_from(module, values[0]);
+    dl_group *whole = group_from(module, values[2]);
+    if (whole == NULL || (values[0] != Py_None && core == NULL)) {
+        return NULL;
+    }
+    return part_group(module, core, &wanted, whole);
+}
+
+static PyObject *
+device_ways(PyObject *module, PyObject *object)
+{
+    dl_group *group = group_from(module, object);
+    dl_status status;
+    int ways;
+
+    if (group == NULL) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_device_ways(group, dl_deadline_after(DRAIN_PATIENCE), &ways);
+    Py_END_ALLOW_THREADS
+    return status == DL_OK
+               ? PyLong_FromLong(ways)
+               : dlpy_raise_collective(dlpy_state_of_module(module), status);
 }
 
 static PyObject *
@@ -300,6 +344,8 @@ static PyMethodDef functions[] = {
     DLPY_FUNCTION("_device_connect", device_connect, DLPY_DOC__DEVICE_CONNECT),
     DLPY_FUNCTION("_device_split", device_split, DLPY_DOC__DEVICE_SPLIT),
     DLPY_FUNCTION("_device_shrink", device_shrink, DLPY_DOC__DEVICE_SHRINK),
+    DLPY_FUNCTION("_device_grow", device_grow, DLPY_DOC__DEVICE_GROW),
+    {"_device_ways", device_ways, METH_O, DLPY_DOC__DEVICE_WAYS},
     {"_device_name", device_name, METH_O, DLPY_DOC__DEVICE_NAME},
     {"_serves_devices", serves_devices, METH_O, DLPY_DOC__SERVES_DEVICES},
     {"_set_cuda_stream", dlpy_set_cuda_stream, METH_O, DLPY_DOC__SET_CUDA_STREAM},
