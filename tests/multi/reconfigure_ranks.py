@@ -4,6 +4,7 @@ pytest."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -15,7 +16,8 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from nccl_ranks import FakeKit
+from doubles_build import change_double, nccl_doubles
+from nccl_ranks import FakeKit, communicators_left
 
 import distlite
 from distlite.distributed_c10d import (
@@ -49,6 +51,7 @@ class Process:
         hosts: int = 1,
         backend: str = "gloo",
         options: object = None,
+        device_id: str | None = None,
     ) -> None:
         if hosts > 1:
             os.environ["DISTLITE_HOST_HINT"] = f"host{rank % hosts}"
@@ -65,6 +68,7 @@ class Process:
             world_size=size,
             timeout=LIMIT,
             pg_options=options,
+            device_id=device_id,
             enable_reconfigure=True,
         )
         self.group = distlite.group.WORLD
@@ -330,4 +334,139 @@ def serve_devices(rank: int, world_size: int, place: str, backend: str) -> list[
             distlite.all_reduce(tensor)
             found.append(kit.get(tensor)[0])
     here.meet("over")
+    return found
+
+
+def communicators() -> tuple[int, int]:
+    """How many this process has made by shrinking and by growing."""
+    library = ctypes.CDLL(os.environ["DISTLITE_NCCL_LIBRARY"])
+    names = ("double_shrinks", "double_grows")
+    shrinks, grows = (ctypes.c_int.in_dll(library, name).value for name in names)
+    return shrinks, grows
+
+
+class OnDevice(Process):
+    """A process with arrays on a device, and what its communicators were made of."""
+
+    def __init__(
+        self, rank: int, size: int, place: str, device_id: str | None = "cuda:0"
+    ) -> None:
+        self.kit = FakeKit()
+        super().__init__(rank, size, place, 1, "nccl", None, device_id)
+
+    def change(self, uuid: int, who: list[int]) -> str:
+        """Gives the group these members; returns what of their communicator was made
+        of, with "" where this process is none of them."""
+        handles, before = self.collect(), communicators()
+        if self.number not in who:
+            return ""
+        _reconfigure(uuid, [handles[n] for n in who])
+        self.reduce(who)
+        shrinks, grows = np.subtract(communicators(), before)
+        assert shrinks + grows <= 1
+        return "shrunk" if shrinks else "grown" if grows else "new"
+
+    def reduce(self, who: list[int]) -> None:
+        tensor = self.kit.put(np.full(3, self.number + 1.0))
+        distlite.all_reduce(tensor)
+        assert self.kit.get(tensor).tolist() == [sum(who) + len(who)] * 3
+
+
+def follow(
+    rank: int,
+    world_size: int,
+    place: str,
+    changes: list[list[int]],
+    device_id: str | None = "cuda:0",
+    old: int | None = None,
+) -> list[str]:
+    """One list of members after the other; rank `old` has an old library."""
+    if rank == old:
+        os.environ.update(nccl_doubles("-DOLD"))
+    here = OnDevice(rank, world_size, place, device_id)
+    found = []
+    for uuid, who in enumerate(changes):
+        found.append(here.change(uuid, who))
+        here.meet(f"turn {uuid}")
+    here.meet("over")
+    distlite.destroy_process_group()
+    assert communicators_left() == 0
+    return found
+
+
+def follow_busy(rank: int, world_size: int, place: str) -> list[str]:
+    """Short operations in progress are waited for; with one that does not end, the
+    group gets a new communicator."""
+    here = OnDevice(rank, world_size, place)
+    found = [here.change(0, [0, 1, 2])]
+    large = here.kit.put(np.ones(300_000))
+    works = [distlite.all_reduce(large, async_op=True) for _ in range(3)]
+    found.append(here.change(1, [0, 1]))
+    for work in works:
+        work.wait(timedelta(seconds=LIMIT))
+    assert here.kit.get(large)[-1] == 27
+    if rank == 0:
+        distlite.all_reduce(large, async_op=True)
+    found.append(here.change(2, [0]))
+    here.meet("over")
+    return found
+
+
+def lose_one(rank: int, world_size: int, place: str, busy: bool) -> dict[str, Any]:
+    """A process is killed, and the others go on."""
+    here = OnDevice(rank, world_size, place)
+    assert here.change(1, list(range(world_size))) == "new"
+    here.meet("first")
+    if rank == 1:
+        mark("killed")
+        os.kill(os.getpid(), signal.SIGKILL)
+    found: dict[str, Any] = {}
+    rest = [n for n in range(world_size) if n != 1]
+    if busy:
+        tensor = here.kit.put(np.ones(3))
+        found["error"] = error_of(lambda: here.kit.get(_reduced(tensor)))
+        here.store.set(f"noticed/{rank}", "")
+        here.store.wait([f"noticed/{n}" for n in rest], LIMIT)
+    handles, before = here.collect(rest), communicators()
+    _reconfigure(2, handles)
+    here.reduce(rest)
+    found["shrunk"] = communicators()[0] - before[0]
+    return found
+
+
+def _reduced(tensor: Any) -> Any:
+    distlite.all_reduce(tensor, async_op=True).wait(timedelta(seconds=LIMIT))
+    return tensor
+
+
+def fail_to_follow(
+    rank: int, world_size: int, place: str, way: str, odd: int, trouble: int
+) -> dict[str, Any]:
+    """In NCCL's call one of them is killed, gets an error or does not come; then the
+    others go on, with it if it lives."""
+    here = OnDevice(rank, world_size, place)
+    parts = [list(range(world_size - 1)), list(range(world_size))]
+    first, second = parts if way == "grow" else parts[::-1]
+    here.change(0, first)
+    handles = here.collect()
+    if rank == odd:
+        mark("in trouble")
+        change_double("DISTLITE_NCCL_LIBRARY", DOUBLE_NCCL_TROUBLE=trouble)
+    found: dict[str, Any] = {"error": ""}
+    if rank in second:
+        began = time.monotonic()
+        limit = 2.0 if trouble == 3 else LIMIT
+        found["error"] = error_of(
+            _reconfigure, 1, [handles[n] for n in second], timeout=limit
+        )
+        found["took"] = time.monotonic() - began
+        found["after"] = error_of(distlite.barrier)
+    rest = [n for n in range(world_size) if trouble != 1 or n != odd]
+    before = communicators()
+    _reconfigure(2, here.collect(rest))
+    here.reduce(rest)
+    found["is_new"] = communicators() == before
+    change_double("DISTLITE_NCCL_LIBRARY", DOUBLE_NCCL_TROUBLE="")
+    here.store.set(f"over/{rank}", "")
+    here.store.wait([f"over/{n}" for n in rest], LIMIT)
     return found

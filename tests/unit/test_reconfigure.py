@@ -18,6 +18,13 @@ from distlite.distributed_c10d import (
     _reconfigure,
     _supports_reconfigure,
 )
+from distlite.groups.communicators import (
+    CAN_GROW,
+    CAN_SHRINK,
+    IS_READY,
+    Row,
+    ranks_to_exclude,
+)
 
 
 @pytest.fixture
@@ -132,3 +139,41 @@ def test_options():
     opts = ReconfigureOptions()
     assert (opts.uuid, opts.handles, opts.timeout, opts.hints) == (0, [], None, {})
     assert repr(opts).startswith("ReconfigureOptions(uuid=0, handles=[], ")
+
+
+CAN = CAN_SHRINK | CAN_GROW
+
+
+def old(*ranks: int, of: int = 3, number: int = 7, has: int = CAN) -> list[Row]:
+    return [Row(number, rank, of, has | IS_READY, -1) for rank in ranks]
+
+
+def new(device: int = 0, has: int = CAN, number: int = 0) -> list[Row]:
+    return [Row(number, 0, 3, has, device)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "excluded"),
+    [
+        (old(0, 2), [1]),
+        (old(2), [0, 1]),
+        (old(0, 1, 2), None),
+        (old(2, 0), None),
+        (old(0) + old(2, has=CAN_GROW), None),
+        (old(0) + old(2, number=8), None),
+        (old(0) + new(), None),
+        (new(number=7) + old(2), None),
+        (new(number=7), None),
+        (old(0, 1, 2) + new(), []),
+        (old(0, 1, 2) + new() + new(1), []),
+        (old(0, 1, 2) + old(0, number=8), None),
+        (old(0, 1, 2) + new(-1), None),
+        (old(0, 1, 2) + new(has=CAN_SHRINK), None),
+        (old(0, 1) + new() + old(2), None),
+        (old(0, 2, 1) + new(), None),
+        (old(0, 1) + new(number=7) + new(), None),
+        (new() + new(), None),
+    ],
+)
+def test_what_a_communicator_is_made_of(rows, excluded):
+    assert ranks_to_exclude(rows) == excluded

@@ -72,6 +72,7 @@ def make_of_members(
     keys: Store,
     until: float,
     has_ended: Callable[[str], bool],
+    connect: Callable[[ProcessGroup], object] = barrier,
 ) -> ProcessGroup:
     """Makes a group, once all members have come to the keys, which are new.
 
@@ -83,6 +84,7 @@ def make_of_members(
         keys: Keys of the store, perhaps over a connection of its own.
         until: The time.monotonic() at which the members must have come.
         has_ended: Returns whether a member that has not come is known to have ended.
+        connect: Called with the group on all of them; returns when all have called it.
 
     Raises:
         DistBackendError: A member has not come, or has given up.
@@ -92,7 +94,7 @@ def make_of_members(
     try:
         _meet(members, request.rank, keys, until, has_ended)
         group = make_group(request)
-        barrier(group)
+        connect(group)
     except BaseException as error:
         reason = f"rank {request.rank} gave up: {_quote(error)}"
         if group is not None:

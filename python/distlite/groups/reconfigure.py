@@ -12,7 +12,6 @@ for it. Then all make a group of the core's, which the object takes over.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import timedelta
@@ -31,9 +30,10 @@ from .._C import (
 )
 from ..futures import Future
 from ..stores.own_connection import OwnConnection
-from ..stores.timeouts import end_after
+from ..stores.timeouts import end_after, time_left
 from .backends import Backend, serve_devices
 from .check_in import Arrivals
+from .communicators import connect_members
 from .compat import FutureWork
 from .group_making import GroupRequest
 from .lifecycle import _quote, replace_default
@@ -151,7 +151,8 @@ def reconfigure(group: ProcessGroup, opts: ReconfigureOptions) -> Work:
     members = _members_of(opts.handles, state.id.text)
     limit = group.timeout if opts.timeout is None else opts.timeout
     until = end_after(limit)
-    link = OwnConnection(f"reconfigure/{uuid}", state.request.store, _left(until))
+    left = time_left(until).total_seconds()
+    link = OwnConnection(f"reconfigure/{uuid}", state.request.store, left)
     held = _held_list(link.store, uuid, members, state.id.text)
     try:
         _check_same(link.store, uuid, members, held, state.id.text)
@@ -166,10 +167,6 @@ def reconfigure(group: ProcessGroup, opts: ReconfigureOptions) -> Work:
     done: Future = Future()
     done.set_result([])
     return FutureWork(done)
-
-
-def _left(until: float) -> float:
-    return max(0.001, min(until - time.monotonic(), 86400.0))
 
 
 def _members_of(handles: object, own: str) -> list[str]:
@@ -246,14 +243,17 @@ def _make(
     place = members.index(state.id.text)
     info = GroupInfo(state.request.info.backends, list(range(len(members))))
     asked = state.request
-    request = GroupRequest(
-        info, PrefixStore(f"reconfigure/{uuid}", asked.store), place, group.timeout
-    )
+    store = PrefixStore(f"reconfigure/{uuid}", asked.store)
+    request = GroupRequest(info, store, place, time_left(until))
     request.label, request.description = f"{asked.label}.{uuid}", group.group_desc
-    request.connect_timeout = timedelta(seconds=_left(until))
-    request.pg_options, request.device_id = asked.pg_options, asked.device_id
+    request.pg_options = asked.pg_options
+
+    def connect(made: ProcessGroup) -> None:
+        connect_members(made, group, state.uuid, asked.device_id, until)
+
     has_ended = partial(state.has_ended, group)
-    made = make_of_members(request, members, keys, until, has_ended)
+    made = make_of_members(request, members, keys, until, has_ended, connect)
+    made.set_timeout(group.timeout)
     if place == 0:
         with suppress(DistError, NotImplementedError):  # all have the group already
             Arrivals(keys, len(members)).clean()

@@ -7,7 +7,7 @@ import time
 from datetime import timedelta
 from numbers import Real
 
-__all__ = ["end_after", "seconds_of"]
+__all__ = ["end_after", "seconds_of", "time_left"]
 
 # What waits in Python has to wait in steps of at most a day: poll(2) takes 24 days, and
 # a lock 292 years.
@@ -40,3 +40,8 @@ def end_after(timeout: object) -> float:
     negative."""
     seconds = seconds_of(timeout)
     return time.monotonic() + seconds if seconds >= 0 else float("inf")
+
+
+def time_left(until: float) -> timedelta:
+    """Returns what is left until then, at least a millisecond and at most a day."""
+    return timedelta(seconds=max(0.001, min(until - time.monotonic(), LONGEST_WAIT)))
