@@ -5,6 +5,7 @@ import cuda_device
 import nccl_ranks
 import netns
 import pytest
+import reconfigure_ranks
 from doubles_build import nccl_doubles
 from workers import SOON, rank_outcomes, run_ranks
 
@@ -303,6 +304,19 @@ def test_everything_on_a_device(device, kit, size):
         pytest.skip("this torch has no CUDA")
     wrong = run_ranks(nccl_ranks.everything, size, kit=kit, timeout=PATIENCE)
     assert wrong == [[]] * size
+
+
+@pytest.mark.device
+def test_communicators_follow_their_members_on_a_device(device):
+    changes = [[0, 1], [0, 1, 2], [0, 2], [0, 2, 1]]
+    with distlite.TCPStore("127.0.0.1", 0, is_master=True) as store:
+        run_ranks(
+            reconfigure_ranks.follow,
+            3,
+            place=str(store.port),
+            changes=changes,
+            timeout=PATIENCE,
+        )
 
 
 @pytest.mark.device
