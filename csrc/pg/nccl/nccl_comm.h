@@ -48,7 +48,8 @@ dl_status dl_nccl_meet(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
 /* Makes the communicator of the ranks of `place`, whose group has this watch; a split
  * that of a part of them, or NULL in `*comm` if this rank is in none.  The caller owns a
  * reference to `*comm`, which is not watched yet.  A failure before NCCL is called
- * leaves the parent as it was; a later one breaks it, and the parent's group fails. */
+ * leaves the parent as it was, except that it cannot grow any more if it was to; a later
+ * one breaks it, and the parent's group fails. */
 dl_status dl_nccl_comm_make(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
                             dl_deadline deadline, dl_nccl_comm **comm);
 
