@@ -149,8 +149,10 @@ def test_one_old_library_decides_for_all(place):
     assert found[0] == found[2] == ["new", "new", "new", "shrunk"]
 
 
-@pytest.mark.parametrize("variables", [{"NCCL_COMM_BLOCKING": "1"}, {}])
-def test_a_newcomer_of_an_unknown_device_gets_a_new_communicator(place, variables):
+@pytest.mark.parametrize(
+    "variables", [{"NCCL_COMM_BLOCKING": "1"}, {"NCCL_COMM_ID": "127.0.0.1:29"}, {}]
+)
+def test_what_cannot_grow_gets_a_new_communicator(place, variables):
     device_id = "cuda:0" if variables else None
     ways = {"grown": "new"}
     env = nccl_doubles(**variables)

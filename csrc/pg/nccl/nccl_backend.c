@@ -515,15 +515,23 @@ connect_all(dl_backend *backend, int device, dl_deadline deadline)
     return status;
 }
 
-/* An operation in progress would disturb NCCL.  A communicator that grows must not block
- * (making_new()), as these options want it to. */
+/* A communicator that grows must not block (making_new()), as these options want it to;
+ * and where the user has chosen the address of ids, NCCL refuses to make one for it. */
+static bool
+can_grow(const nccl_backend *self)
+{
+    return self->options.blocking != 1 && !dl_environment_is_on("NCCL_COMM_BLOCKING")
+           && getenv("NCCL_COMM_ID") == NULL;
+}
+
+/* An operation in progress would disturb NCCL. */
 static dl_status
 ways_of(dl_backend *backend, dl_deadline deadline, int *ways)
 {
     nccl_backend *self = nccl_backend_of(backend);
 
     *ways = dl_nccl_ways(self->nccl);
-    if (self->options.blocking == 1 || dl_environment_is_on("NCCL_COMM_BLOCKING")) {
+    if (!can_grow(self)) {
         *ways &= ~DL_DEVICE_CAN_GROW;
     }
     DL_TRY(dl_nccl_watch_drain(self->watch, deadline));
