@@ -305,7 +305,7 @@ check_apart(const dl_group *group, const side *inputs, const side *outputs,
             const dl_fingerprint *fingerprint)
 {
     DL_TRY(check_outputs_apart(outputs, fingerprint));
-    if (!dl_extents_meet(extent_of_side(inputs), extent_of_side(outputs))) {
+    if (!dl_extents_overlap(extent_of_side(inputs), extent_of_side(outputs))) {
         return DL_OK;
     }
     const dl_tensor *own_input = own_of(group, inputs);

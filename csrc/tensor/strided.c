@@ -396,7 +396,7 @@ are_apart_in_every_row(const runs *left, const runs *right)
 }
 
 static bool
-do_meet(runs *left, runs *right)
+do_overlap(runs *left, runs *right)
 {
     bool is_going = true;
 
@@ -418,7 +418,7 @@ dl_tensors_overlap(const dl_tensor *left, const dl_tensor *right)
     dl_extent extents[2] = {dl_tensor_extent(left), dl_tensor_extent(right)};
     runs walks[2];
 
-    if (!dl_extents_meet(extents[0], extents[1])) {
+    if (!dl_extents_overlap(extents[0], extents[1])) {
         return false;
     }
     if (left->is_contiguous && right->is_contiguous) {
@@ -430,7 +430,7 @@ dl_tensors_overlap(const dl_tensor *left, const dl_tensor *right)
         return true;
     }
     return !are_apart_in_every_row(&walks[0], &walks[1])
-           && do_meet(&walks[0], &walks[1]);
+           && do_overlap(&walks[0], &walks[1]);
 }
 
 bool

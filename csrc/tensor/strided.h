@@ -42,7 +42,7 @@ dl_extent dl_tensor_extent(const dl_tensor *tensor);
 
 /* An empty extent meets nothing, even if it lies within the other one. */
 static inline bool
-dl_extents_meet(dl_extent left, dl_extent right)
+dl_extents_overlap(dl_extent left, dl_extent right)
 {
     return left.first < right.end && right.first < left.end && left.first < left.end
            && right.first < right.end;

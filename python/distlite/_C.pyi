@@ -2290,14 +2290,14 @@ def _take_plain(
     at: int,
     depth: int,
     other: Callable[[int, int], tuple[Any, int]],
-    judge: Callable[[list[Any]], None],
+    accept: Callable[[list[Any]], None],
 ) -> tuple[Any, int]:
     """Returns the value that begins at `at`, and the offset of its end. other(at,
-    depth) decodes values of other kinds, and judge(keys) raises if keys with one hash
+    depth) decodes values of other kinds, and accept(keys) raises if keys with one hash
     are not allowed. ValueError if the bytes are malformed."""
 
-def _check_keys(keys: list[Any], judge: Callable[[list[Any]], None]) -> None:
-    """Passes each run of keys that have one hash to the judge."""
+def _check_keys(keys: list[Any], accept: Callable[[list[Any]], None]) -> None:
+    """Passes each run of keys that have one hash to `accept`."""
 
 def _set_default_group(group: ProcessGroup | None, /) -> None:
     """Sets the group of calls that are given none; None removes it."""

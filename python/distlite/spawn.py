@@ -224,7 +224,7 @@ class ProcessContext:
         from .launch.errors import SETTLING_TIME, is_consequence
 
         def has_followed(index: int) -> bool:
-            return is_consequence(self._said(index).splitlines())
+            return is_consequence(self._traceback_of(index).splitlines())
 
         limit = time.monotonic() + SETTLING_TIME
         while True:
@@ -278,7 +278,7 @@ class ProcessContext:
         self._indices.clear()
         _C._recordings_sweep()
 
-    def _said(self, index: int) -> str:
+    def _traceback_of(self, index: int) -> str:
         """Returns the traceback that a process has written."""
         fd = self._errors[index].fileno()
         return os.pread(fd, os.fstat(fd).st_size, 0).decode("utf-8", ANY_TEXT)
@@ -286,9 +286,9 @@ class ProcessContext:
     def _raise(self, index: int) -> NoReturn:
         process = self.processes[index]
         pid, code = int(process.pid or 0), int(process.exitcode or 0)
-        if said := self._said(index):
+        if traceback := self._traceback_of(index):
             text = f"\n\n-- Process {index} terminated with the following error:\n"
-            raise ProcessRaisedException(text + said, index, pid)
+            raise ProcessRaisedException(text + traceback, index, pid)
         if code >= 0:
             text = f"process {index} terminated with exit code {code}"
             raise ProcessExitedException(text, index, pid, code)

@@ -146,7 +146,7 @@ CHECK_CASE(while_others_keep_up_eager_buffers_are_in_two_blocks)
     dl_op_context op;
 
     boards_init(&all, 2, 4096, false);
-    for (uint64_t turn = 1; turn <= 2 * DL_BOARD_TURNS; turn++) {
+    for (uint64_t turn = 1; turn <= 2 * DL_BOARD_LINES; turn++) {
         CHECK(announce_eager(&op, turn, 1000) + 1000 <= 2 * EAGER_SIZE);
         await_eager(&op, turn, 1000);
     }
@@ -155,12 +155,12 @@ CHECK_CASE(while_others_keep_up_eager_buffers_are_in_two_blocks)
 
 CHECK_CASE(after_running_ahead_eager_buffers_are_in_two_blocks_again)
 {
-    dl_op_context ops[4 * DL_BOARD_TURNS + 1];
+    dl_op_context ops[4 * DL_BOARD_LINES + 1];
     uint64_t awaited = 0;
     size_t deepest = 0;
 
     boards_init(&all, 2, 4096, false);
-    for (uint64_t turn = 1; turn <= 4 * DL_BOARD_TURNS; turn++) {
+    for (uint64_t turn = 1; turn <= 4 * DL_BOARD_LINES; turn++) {
         size_t at = announce_eager(&ops[turn], turn, EAGER_SIZE);
         deepest = at > deepest ? at : deepest;
         /* Rank 0 is ahead by more and more turns of each hundred, and then waits. */
@@ -276,11 +276,11 @@ CHECK_CASE(a_mismatch_of_ranks_that_did_not_wait_is_reported_in_the_next_meeting
 /* The same without any meeting, within the turns that a rank may be ahead. */
 CHECK_CASE(a_mismatch_is_reported_before_its_lines_are_reused)
 {
-    dl_op_context ops[2][DL_BOARD_TURNS];
+    dl_op_context ops[2][DL_BOARD_LINES];
     dl_status status[2] = {DL_OK, DL_OK};
 
     boards_init(&all, 2, 4096, false);
-    for (uint64_t turn = 1; turn < DL_BOARD_TURNS; turn++) {
+    for (uint64_t turn = 1; turn < DL_BOARD_LINES; turn++) {
         for (int rank = 0; rank < 2; rank++) {
             dl_op_context *op = &ops[rank][turn];
             *op = test_op(turn, DL_BROADCAST, DL_SECOND);

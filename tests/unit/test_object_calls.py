@@ -16,7 +16,7 @@ OP = object_call.BROADCAST
 
 
 def described(root=0, safe=None):
-    return _C._kept_call(OP, None, root, None, safe) or object_call.begin(
+    return _C._kept_call(OP, None, root, None, safe) or object_call.begin_call(
         OP, NAME, None, (root, None), safe
     )
 

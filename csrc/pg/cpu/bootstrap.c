@@ -276,7 +276,7 @@ leads_host(const dl_endpoint *endpoint)
 }
 
 static dl_status
-meet_ranks(making *self)
+join_ranks(making *self)
 {
     dl_bootstrap *bootstrap = self->bootstrap;
     dl_endpoint local = {.listener = -1, .invited = -1, .table = -1};
@@ -321,7 +321,7 @@ dl_bootstrap_new(const dl_backend_options *options, dl_deadline deadline,
     dl_backend_origin_init(&self->base, free_bootstrap);
     self->fork_generation = dl_fork_generation();
     making work = {.bootstrap = self, .options = options, .deadline = deadline};
-    dl_status status = meet_ranks(&work);
+    dl_status status = join_ranks(&work);
     if (status != DL_OK) {
         dl_backend_origin_unref(&self->base);
         return status;

@@ -490,8 +490,8 @@ take_members(dl_cpu_backend *self, const dl_backend_options *options)
 }
 
 static dl_status
-meet_ranks(dl_cpu_backend *self, const dl_backend_options *options,
-           dl_deadline deadline)
+make_bootstrap(dl_cpu_backend *self, const dl_backend_options *options,
+               dl_deadline deadline)
 {
     DL_TRY(dl_bootstrap_new(options, deadline, &self->bootstrap));
     DL_TRY(take_members(self, options));
@@ -561,7 +561,7 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
         status = dl_endpoint_check_settings();
     }
     if (status == DL_OK && options->size > 1) {
-        status = options->origin == NULL ? meet_ranks(self, options, deadline)
+        status = options->origin == NULL ? make_bootstrap(self, options, deadline)
                                          : make_from_origin(self, options, deadline);
     }
     if (status != DL_OK) {

@@ -154,7 +154,7 @@ open_backend(dl_mpi_backend *self, const dl_mpi_world *world, bool wants_all,
         self->group_name == NULL ? dl_fail_no_memory() : dl_mpi_make_room(self);
 
     if (status == DL_OK) {
-        status = dl_mpi_members_meet(self, world, wants_all, deadline, is_needed);
+        status = dl_mpi_members_init(self, world, wants_all, deadline, is_needed);
     }
     if (status == DL_OK && *is_needed) {
         status = dl_mpi_progress_start();

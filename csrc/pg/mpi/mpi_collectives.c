@@ -144,7 +144,7 @@ dl_mpi_broadcast(dl_mpi_backend *self, const dl_call *call)
     if (data == NULL) {
         return dl_fail_no_memory();
     }
-    DL_TRY(dl_mpi_meet(self));
+    DL_TRY(dl_mpi_rendezvous(self));
     self->uses_arrays = tensor->is_contiguous;
     if (!tensor->is_contiguous && self->rank == call->root) {
         dl_strided_gather_part(data, tensor, 0, size);
@@ -213,7 +213,7 @@ dl_mpi_all_gather(dl_mpi_backend *self, const dl_call *call)
 {
     size_t size = dl_tensor_size(&call->tensor);
 
-    DL_TRY(dl_mpi_meet(self));
+    DL_TRY(dl_mpi_rendezvous(self));
     if (size > self->piece) {
         return exchange_with_all(self, &(blocks){&call->tensor, true, -1},
                                  &(blocks){call->outputs, false, -1});
@@ -229,7 +229,7 @@ dl_mpi_move_rooted(dl_mpi_backend *self, const dl_call *call)
     blocks own = {&call->tensor, true, call->root};
     blocks all = {self->rank == call->root ? list : NULL, false, -1};
 
-    DL_TRY(dl_mpi_meet(self));
+    DL_TRY(dl_mpi_rendezvous(self));
     return call->op == DL_GATHER ? exchange_with_all(self, &own, &all)
                                  : exchange_with_all(self, &all, &own);
 }

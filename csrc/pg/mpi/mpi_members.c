@@ -197,7 +197,7 @@ make_communicator(dl_mpi_backend *self, const dl_mpi_world *world,
 }
 
 dl_status
-dl_mpi_members_meet(dl_mpi_backend *self, const dl_mpi_world *world, bool wants_all,
+dl_mpi_members_init(dl_mpi_backend *self, const dl_mpi_world *world, bool wants_all,
                     dl_deadline deadline, bool *is_needed)
 {
     member *members = calloc((size_t)self->size, sizeof *members);

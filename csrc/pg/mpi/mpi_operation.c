@@ -27,7 +27,7 @@
 #define PARTING (100 * DL_MILLISECOND)
 
 dl_status
-dl_mpi_meet(dl_mpi_backend *self)
+dl_mpi_rendezvous(dl_mpi_backend *self)
 {
     dl_call barrier = dl_call_barrier();
 

@@ -169,7 +169,7 @@ dl_mpi_all_reduce(dl_mpi_backend *self, const dl_call *call)
     char *data =
         is_array ? tensor->data : dl_mpi_stage(self, size + dl_tensor_size(tensor));
     DL_TRY(data == NULL ? dl_fail_no_memory() : DL_OK);
-    DL_TRY(dl_mpi_meet(self));
+    DL_TRY(dl_mpi_rendezvous(self));
     self->uses_arrays = is_array;
     load_array(&how, tensor, data, data + size);
     DL_TRY(start_pieces(self, &how, data, size));

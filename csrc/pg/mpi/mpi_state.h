@@ -53,11 +53,11 @@ dl_mpi_self(dl_backend *backend)
  * the communicator.  `*is_needed`: whether MPI is to move anything; all members find the
  * same.  `wants_all` is whether this rank wants MPI to move all blocks, also on one
  * host. */
-dl_status dl_mpi_members_meet(dl_mpi_backend *self, const dl_mpi_world *world,
+dl_status dl_mpi_members_init(dl_mpi_backend *self, const dl_mpi_world *world,
                               bool wants_all, dl_deadline deadline, bool *is_needed);
 
 /* Returns once all ranks have called the operation, whose arrays are then MPI's. */
-dl_status dl_mpi_meet(dl_mpi_backend *self);
+dl_status dl_mpi_rendezvous(dl_mpi_backend *self);
 
 /* Makes room for another request in the list of those that are pending; called before the
  * first operation. */

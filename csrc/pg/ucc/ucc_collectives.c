@@ -14,7 +14,7 @@ static dl_status
 begin_movement(movement *move, dl_backend *backend, const dl_op_context *op)
 {
     *move = (movement){.self = dl_ucc_self(backend), .op = op};
-    return dl_ucc_meet(move->self, op);
+    return dl_ucc_rendezvous(move->self, op);
 }
 
 static void
@@ -120,6 +120,6 @@ dl_ucc_all_to_all(dl_backend *backend, const dl_op_context *op, const dl_call *c
 
     set_source(&move, call->inputs, move.self->size);
     set_target(&move, call->outputs, move.self->size);
-    DL_TRY(dl_ucc_meet_sizes(move.self, op, &move.from, &move.to));
+    DL_TRY(dl_ucc_compare_sizes(move.self, op, &move.from, &move.to));
     return move_blocks(&move, DL_UCC_ALL_TO_ALL_V);
 }

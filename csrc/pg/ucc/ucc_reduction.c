@@ -163,7 +163,7 @@ begin_folding(folding *fold, dl_backend *backend, const dl_op_context *op,
         .dtype = dtype,
         .computed = dl_reduce_dtype(dtype),
     };
-    DL_TRY(dl_ucc_meet(fold->self, op));
+    DL_TRY(dl_ucc_rendezvous(fold->self, op));
     DL_TRY(dl_ucc_reduction_of(reduce_op, dtype, &fold->kind));
     fold->args.op = fold->kind.op;
     return DL_OK;

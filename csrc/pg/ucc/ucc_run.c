@@ -82,7 +82,7 @@ end_cpu_part(dl_ucc_backend *self, const dl_op_context *op, dl_status status)
 }
 
 dl_status
-dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op)
+dl_ucc_rendezvous(dl_ucc_backend *self, const dl_op_context *op)
 {
     DL_TRY(check_admitted(self));
     return end_cpu_part(
@@ -170,8 +170,8 @@ sizes_of(const dl_ucc_backend *self, uint64_t *rows, int rank)
 }
 
 dl_status
-dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
-                  const dl_ucc_layout *from, const dl_ucc_layout *to)
+dl_ucc_compare_sizes(dl_ucc_backend *self, const dl_op_context *op,
+                     const dl_ucc_layout *from, const dl_ucc_layout *to)
 {
     size_t count = (size_t)self->size;
     size_t bytes = count * sizeof(uint64_t);

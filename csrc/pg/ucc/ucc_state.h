@@ -132,13 +132,13 @@ dl_ucc_self(dl_backend *backend)
 }
 
 /* Returns once all ranks have called the same operation. */
-dl_status dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op);
+dl_status dl_ucc_rendezvous(dl_ucc_backend *self, const dl_op_context *op);
 
-/* Like dl_ucc_meet(), for operations whose fingerprints do not fix the sizes: compares
+/* Like dl_ucc_rendezvous(), for operations whose fingerprints do not fix the sizes: compares
  * what each rank sends to the others with what these expect.  Both sides have a block
  * for each rank. */
-dl_status dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
-                            const dl_ucc_layout *from, const dl_ucc_layout *to);
+dl_status dl_ucc_compare_sizes(dl_ucc_backend *self, const dl_op_context *op,
+                               const dl_ucc_layout *from, const dl_ucc_layout *to);
 
 /* Carries out one collective.  `bytes` is how many bytes this rank sends and
  * receives. */

@@ -200,8 +200,8 @@ begin_call(dlpy_state *state, const dlpy_signature *signature, PyObject *const *
 }
 
 int
-dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
-                     PyObject *const *values, int group, dlpy_collective *self)
+dlpy_collective_begin_sync(PyObject *module, const dlpy_signature *signature,
+                           PyObject *const *values, int group, dlpy_collective *self)
 {
     return begin_call(dlpy_state_of_module(module), signature, values, group, self);
 }

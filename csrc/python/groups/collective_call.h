@@ -39,8 +39,9 @@ int dlpy_collective_begin(PyObject *module, const dlpy_signature *signature,
                           PyObject *const *values, int group, dlpy_collective *self);
 
 /* Same as dlpy_collective_begin(), for functions without async_op. */
-int dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
-                         PyObject *const *values, int group, dlpy_collective *self);
+int dlpy_collective_begin_sync(PyObject *module, const dlpy_signature *signature,
+                               PyObject *const *values, int group,
+                               dlpy_collective *self);
 
 /* Returns the result of the function when dlpy_collective_begin() did not return 1. */
 PyObject *dlpy_collective_answer(const dlpy_collective *self, int begun);

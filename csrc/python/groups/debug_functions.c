@@ -186,7 +186,7 @@ monitored_barrier(PyObject *module, PyObject *const *args, Py_ssize_t count,
             && dlpy_bool_from(values[2], "wait_all_ranks", &waits_for_all) < 0)) {
         return NULL;
     }
-    int begun = dlpy_collective_meet(module, &signature, values, 0, &self);
+    int begun = dlpy_collective_begin_sync(module, &signature, values, 0, &self);
     if (begun <= 0) {
         return dlpy_collective_answer(&self, begun);
     }

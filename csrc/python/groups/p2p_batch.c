@@ -259,7 +259,7 @@ exchange_with_neighbours(PyObject *module, PyObject *const *args, Py_ssize_t cou
     if (!is_served_at_once(state, values[3])) {
         Py_RETURN_FALSE;
     }
-    int begun = dlpy_collective_meet(module, &signature, values, 3, &collective);
+    int begun = dlpy_collective_begin_sync(module, &signature, values, 3, &collective);
     if (begun <= 0) {
         return dlpy_collective_answer(&collective, begun);
     }
@@ -312,7 +312,7 @@ sendrecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *ke
     }
     /* A warning names the function that the program has called. */
     static const dlpy_signature called = {.function = "sendrecv"};
-    int begun = dlpy_collective_meet(module, &called, values, 4, &collective);
+    int begun = dlpy_collective_begin_sync(module, &called, values, 4, &collective);
     if (begun <= 0) {
         return dlpy_message_answer_receive(&collective, begun);
     }
@@ -496,7 +496,7 @@ begin_batch(PyObject *module, PyObject *list)
     int done = 0;
     if (group != NULL && dlpy_group_check(state, group)
         && is_served_at_once(state, group)) {
-        done = dlpy_collective_meet(module, &signature, &group, 0, &collective);
+        done = dlpy_collective_begin_sync(module, &signature, &group, 0, &collective);
     }
     if (done > 0) {
         done = open_batch(&batch, PyTuple_GET_SIZE(operations));

@@ -32,8 +32,8 @@ begin_message(dlpy_message *self, PyObject *module, const form *form, dlpy_call 
     if (dlpy_take_arguments(signature, given, values) < 0) {
         return -1;
     }
-    int begun = dlpy_collective_meet(module, signature, values, DLPY_MESSAGE_GROUP,
-                                     &self->collective);
+    int begun = dlpy_collective_begin_sync(module, signature, values,
+                                           DLPY_MESSAGE_GROUP, &self->collective);
     if (begun <= 0) {
         return begun;
     }
@@ -291,7 +291,8 @@ probe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
         || dlpy_bool_from(values[0], "waits", &waits) < 0) {
         return NULL;
     }
-    int begun = dlpy_collective_meet(module, &signature, values, 2, &self.collective);
+    int begun =
+        dlpy_collective_begin_sync(module, &signature, values, 2, &self.collective);
     if (begun <= 0) {
         return dlpy_collective_answer(&self.collective, begun);
     }

@@ -117,12 +117,12 @@ call_in_python(const object_function *form, PyObject *const *values)
 
 /* Returns the objects for this rank, after blocks that may not be all. */
 static PyObject *
-settled_objects(const call_of_list *self, PyObject *found)
+objects_of_list(const call_of_list *self, PyObject *found)
 {
     if (found == NULL || PyList_Check(found)) {
         return found;
     }
-    PyObject *function = find_function("settled");
+    PyObject *function = find_function("objects_of_list");
     PyObject *objects =
         function == NULL
             ? NULL
@@ -171,7 +171,7 @@ make_call(const call_of_list *self)
                           : dlpy_object_call_exchange(self->state, self->call, value,
                                                       self->count, NULL);
     Py_XDECREF(value);
-    PyObject *objects = settled_objects(self, found);
+    PyObject *objects = objects_of_list(self, found);
     int result = objects == NULL ? -1 : put_results(self, objects);
 
     Py_XDECREF(objects);

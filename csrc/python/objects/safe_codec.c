@@ -305,7 +305,7 @@ typedef struct decoder {
     const uint8_t *start;
     dl_reader reader; /* of all bytes; `next` is where the next value begins */
     PyObject *other;  /* decodes a value of another kind at a position */
-    PyObject *judge;  /* accepts a list of keys that have one hash, or raises */
+    PyObject *accept; /* accepts a list of keys that have one hash, or raises */
 } decoder;
 
 /* Decodes one value.  Returns 0, or -1 with an exception set. */
@@ -493,9 +493,9 @@ compare_hashes(const void *left, const void *right)
     return (one->hash > two->hash) - (one->hash < two->hash);
 }
 
-/* Passes the keys of `run` to the judge. */
+/* Passes the keys of `run` to `accept`. */
 static int
-judge_run(PyObject *items, const hashed *run, size_t count, PyObject *judge)
+check_run(PyObject *items, const hashed *run, size_t count, PyObject *accept)
 {
     PyObject *keys = PyList_New((Py_ssize_t)count);
 
@@ -506,7 +506,7 @@ judge_run(PyObject *items, const hashed *run, size_t count, PyObject *judge)
         PyObject *key = PyList_GET_ITEM(items, run[i].index);
         PyList_SET_ITEM(keys, (Py_ssize_t)i, Py_NewRef(key));
     }
-    PyObject *result = PyObject_CallOneArg(judge, keys);
+    PyObject *result = PyObject_CallOneArg(accept, keys);
     Py_DECREF(keys);
     Py_XDECREF(result);
     return result == NULL ? -1 : 0;
@@ -518,7 +518,7 @@ judge_run(PyObject *items, const hashed *run, size_t count, PyObject *judge)
  * it.  So the hashes are compared before any key is inserted.  Hashing a key may fail,
  * as for a list. */
 static int
-check_keys(PyObject *items, Py_ssize_t stride, PyObject *judge)
+check_keys(PyObject *items, Py_ssize_t stride, PyObject *accept)
 {
     size_t count = (size_t)(PyList_GET_SIZE(items) / stride);
     hashed *all = PyMem_New(hashed, count);
@@ -542,7 +542,7 @@ check_keys(PyObject *items, Py_ssize_t stride, PyObject *judge)
             next++;
         }
         if (next - first > 1) {
-            result = judge_run(items, &all[first], next - first, judge);
+            result = check_run(items, &all[first], next - first, accept);
         }
     }
     PyMem_Free(all);
@@ -567,9 +567,9 @@ take_pair(decoder *self, PyObject *into, int depth)
 
 /* Makes a dict of a list of keys and values. */
 static PyObject *
-dict_of(PyObject *items, PyObject *judge)
+dict_of(PyObject *items, PyObject *accept)
 {
-    PyObject *value = check_keys(items, 2, judge) < 0 ? NULL : PyDict_New();
+    PyObject *value = check_keys(items, 2, accept) < 0 ? NULL : PyDict_New();
 
     for (Py_ssize_t i = 0; value != NULL && i < PyList_GET_SIZE(items); i += 2) {
         if (PyDict_SetItem(value, PyList_GET_ITEM(items, i),
@@ -591,7 +591,7 @@ take_dict(decoder *self, int depth)
     for (size_t i = 0; result == 0 && i < length; i++) {
         result = take_pair(self, items, depth);
     }
-    PyObject *value = result < 0 ? NULL : dict_of(items, self->judge);
+    PyObject *value = result < 0 ? NULL : dict_of(items, self->accept);
     Py_XDECREF(items);
     return value;
 }
@@ -645,7 +645,7 @@ take_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
            PyObject *keywords)
 {
     static const dlpy_signature signature = {
-        "_take_plain", 5, {"data", "at", "depth", "other", "judge"}};
+        "_take_plain", 5, {"data", "at", "depth", "other", "accept"}};
     PyObject *values[5];
     decoder self = {0};
     PyObject *result = NULL;
@@ -661,7 +661,7 @@ take_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
         return NULL;
     }
     self.other = values[3];
-    self.judge = values[4];
+    self.accept = values[4];
     if (at >= 0 && at <= data.len) {
         self.start = data.buf;
         self.reader = dl_reader_of((dl_bytes){data.buf, (size_t)data.len});
@@ -681,7 +681,7 @@ static PyObject *
 check_list(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
            PyObject *keywords)
 {
-    static const dlpy_signature signature = {"_check_keys", 2, {"keys", "judge"}};
+    static const dlpy_signature signature = {"_check_keys", 2, {"keys", "accept"}};
     PyObject *values[2];
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)

@@ -212,7 +212,7 @@ class JobQueue:
             left = end - time.monotonic()
             if left <= 0:
                 raise QueueEmptyError(
-                    f"no job became free in {self.name}{self._told()}"
+                    f"no job became free in {self.name}{self._holders()}"
                 )
             pause = min(LOOK, self.lease / RENEWALS, left)
 
@@ -226,7 +226,7 @@ class JobQueue:
         waiting = self._store.add("pushed", 0) - table["last"]
         return int(waiting) + len(table["free"]) + len(table["held"])
 
-    def _told(self) -> str:
+    def _holders(self) -> str:
         held = self._parsed(self._read("table"))["held"].values()
         names = ", ".join(describe(token.partition(" ")[0]) for token, _, _ in held)
         return f"; jobs are with {names}" if names else ""

@@ -619,7 +619,7 @@ class Member:
         """Learns whether all members have executed the body of the step."""
         flags = self._flags
         # The last number is whether newcomers wait.
-        flags[0], flags[1], flags[2] = number, -number, self._look(view)
+        flags[0], flags[1], flags[2] = number, -number, self._sees_newcomers(view)
         self._begun = number
         try:
             all_reduce(flags, op=ReduceOp.MAX, group=view.group)
@@ -647,7 +647,7 @@ class Member:
         if is_asked_for:
             self._end("newcomers wait for the next epoch")
 
-    def _look(self, view: View) -> bool:
+    def _sees_newcomers(self, view: View) -> bool:
         """Returns whether newcomers wait; the first member asks the store, now and
         then."""
         if view.group.rank() != 0:

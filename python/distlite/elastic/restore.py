@@ -62,7 +62,7 @@ def send_state(view: View, state: dict[str, Any] | None) -> dict[str, Any]:
     # A small state is sent with them, by one source.
     is_small = sum(each.nbytes for each in arrays.values()) <= SMALL
     told: list[Any] = [kinds, shapes, others, arrays if is_small else None]
-    _tell(view, told)
+    _send_list(view, told)
     kinds, shapes, others, small = told
     if state is None:
         arrays = {n: np.empty(shapes[n], each.dtype) for n, each in kinds.items()}
@@ -95,7 +95,7 @@ def _kind_of(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
     return array.shape, dtype.str, dtype.type.__name__, fields
 
 
-def _tell(view: View, told: list[Any]) -> None:
+def _send_list(view: View, told: list[Any]) -> None:
     """Sends a list of objects from sources to those that are behind."""
     group, rank, count = view.group, view.group.rank(), len(view.sources)
     if len(view.behind) > count:

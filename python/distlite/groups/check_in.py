@@ -246,16 +246,16 @@ class CheckIn:
         claim = self._store.get(_claim_of(self._rank)).decode()
         if claim != self._attempt.claim:
             number, nonce, other = claim.split(" ", 2)
-            fault = _twice(self._rank, self._who, other)
+            fault = _started_twice(self._rank, self._who, other)
             self._store.set(_fault_of(nonce), fault)
             _end_wait(_keys_of(int(number), self._store), fault)
             self._fail(fault)
 
     def _fail(self, fault: str) -> None:
-        self._tell(fault)
+        self._publish_fault(fault)
         raise DistBackendError(fault)
 
-    def _tell(self, fault: str) -> None:
+    def _publish_fault(self, fault: str) -> None:
         # The core reads these keys as well (csrc/pg/cpu/join_fault.h).
         self._keys.set("fault", fault)
         self._keys.set(f"cpu/{self._rank}", f"fault: {fault}")
@@ -272,7 +272,7 @@ class CheckIn:
                 cause = "it was interrupted"
             fault = f"rank {self._rank} ({self._who}) could not join: {cause}"
             with contextlib.suppress(Exception):
-                self._tell(fault)
+                self._publish_fault(fault)
         has_guests = self._rank == 0 and self._size > 1
         if has_guests and not isinstance(error, DistStoreError):
             # This process may serve the store: the others need time to read the error.
@@ -348,7 +348,7 @@ class CheckIn:
         # The process must still be in its group, on this machine.
         nonce, other = self._other()
         if nonce and Presence.shows(nonce):
-            self._fail(_twice(self._rank, other, self._who))
+            self._fail(_started_twice(self._rank, other, self._who))
 
 
 class Presence:
@@ -415,7 +415,7 @@ def _presence_of(nonce: str) -> str:
     return f"\0distlite-rank-{nonce}"
 
 
-def _twice(rank: int, first: str, second: str) -> str:
+def _started_twice(rank: int, first: str, second: str) -> str:
     return (
         f"rank {rank} was started twice, as {first} and as {second}: "
         "each process of a job needs a RANK of its own"

@@ -327,7 +327,7 @@ def allreduce_coalesced(
     self: ProcessGroup, tensors: Sequence[Any], opts: Any = None
 ) -> CoalescedWork:
     """Combines each array of a list with those of all ranks, in place."""
-    op, target = _how(_FORMS["allreduce"], self, opts)
+    op, target = _reduction_and_target(_FORMS["allreduce"], self, opts)
     return CoalescedWork(reduce_all(tensors, op, target))
 
 
@@ -341,7 +341,7 @@ def allgather_coalesced(
 
     `output_lists[rank][i]` is array i of a rank.
     """
-    _, target = _how(_FORMS["allgather"], self, opts)
+    _, target = _reduction_and_target(_FORMS["allgather"], self, opts)
     return CoalescedWork(gather_lists(output_lists, input_list, target))
 
 
@@ -350,7 +350,7 @@ def all_gather_single_coalesced(
 ) -> CoalescedWork:
     """Collects arrays as `all_gather_single` does, one for each pair."""
     _check_pairs(outputs, inputs)
-    _, target = _how(_FORMS["all_gather_single"], self, opts)
+    _, target = _reduction_and_target(_FORMS["all_gather_single"], self, opts)
     return CoalescedWork(gather_singles(outputs, inputs, target))
 
 
@@ -359,11 +359,13 @@ def reduce_scatter_single_coalesced(
 ) -> CoalescedWork:
     """Combines arrays as `reduce_scatter_single` does, one for each pair."""
     _check_pairs(outputs, inputs)
-    op, target = _how(_FORMS["reduce_scatter_single"], self, opts)
+    op, target = _reduction_and_target(_FORMS["reduce_scatter_single"], self, opts)
     return CoalescedWork(reduce_scatter_singles(outputs, inputs, op, target))
 
 
-def _how(form: _Form, group: ProcessGroup, opts: Any) -> tuple[Any, Target]:
+def _reduction_and_target(
+    form: _Form, group: ProcessGroup, opts: Any
+) -> tuple[Any, Target]:
     """Returns the reduction, if there is one, and where the call goes."""
     values = {} if opts is None else {"opts": opts}
     _spread_options(form, values)

@@ -34,7 +34,16 @@ from .._C import (
 )
 from .._environment import OBJECTS_VARIABLE, objects_setting
 from ..groups.world import info_of, is_outside, world
-from .object_message import SAFE, Message, empty, failure, load, memory_of, pack, said
+from .object_message import (
+    SAFE,
+    Message,
+    cause_of,
+    empty,
+    failure,
+    load,
+    memory_of,
+    pack,
+)
 
 # As csrc/python/objects/object_call.c numbers them; messages are between two ranks.
 BROADCAST, ALL_GATHER, GATHER, SCATTER, SEND, RECV = range(6)
@@ -108,7 +117,7 @@ class Call(_ObjectCall):
         now, so this does not affect the group."""
         raise DistBackendError(
             f"{self.where()}: the object from rank {source} cannot be loaded on rank "
-            f"{self.rank}: {type(error).__name__}{said(error)}"
+            f"{self.rank}: {type(error).__name__}{cause_of(error)}"
         ) from error
 
 
@@ -148,7 +157,7 @@ def set_safe_objects(safe: bool | None, group: ProcessGroup | None = None) -> No
     _C._forget_calls(where)
 
 
-def begin(
+def begin_call(
     op: int,
     name: str,
     group: Any,
@@ -183,7 +192,7 @@ def begin_anew(
     root: tuple[int | None, int | None] | None,
     safe: bool | None,
 ) -> Call | None:
-    """As begin(); the description is not kept."""
+    """As begin_call(); the description is not kept."""
     if group is None:
         group = world.require_default()
     elif is_outside(group):
@@ -210,7 +219,7 @@ def begin_anew(
     if safe or (safe is None and setting == "safe"):
         call.kind = SAFE
     elif setting != "pickle" and not (_has_warned and not setting):
-        judge(call, setting)
+        check_pickles(call, setting)
     return call
 
 
@@ -244,7 +253,7 @@ def or_first(group: Any, rank: int | None, group_rank: int | None) -> Any:
     return rank, group_rank
 
 
-def judge(call: Call, setting: str) -> None:
+def check_pickles(call: Call, setting: str) -> None:
     """Refuses a call with pickles, or warns, where they may not travel; the caller
     tells the other ranks."""
     global _has_warned

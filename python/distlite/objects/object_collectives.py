@@ -60,7 +60,7 @@ from .object_call import (
     SEND,
     Call,
     Header,
-    begin,
+    begin_call,
     headers_of,
     lengths_differ,
     message_of,
@@ -101,7 +101,7 @@ def loaded(call: Call, source: int, stream: Any, buffers: list[Any]) -> Any:
         call.cannot_load(source, error)
 
 
-def moved(call: Call, move: Callable[..., Any], *arguments: Any) -> Any:
+def move_or_abort(call: Call, move: Callable[..., Any], *arguments: Any) -> Any:
     """Carries out the rest of a collective.  After the headers the other ranks rely on
     this one, so an error that they do not know of aborts the group.  So does one of the
     messages of a gather, of which the next gather would take those that are left."""
@@ -132,7 +132,7 @@ def call_with_list(
     `objects` is its list of results, or of what it sends, and `value` what it sends.
     Returns what that function does."""
     root = None if op == ALL_GATHER else (rank, group_rank)
-    call = begin(op, name, group, root, safe)
+    call = begin_call(op, name, group, root, safe)
     if call is not None:
         value, count, problem = checked(call, objects, value)
         put(call, objects, exchanged(call, value, count, problem))
@@ -172,10 +172,12 @@ def exchanged(
 ) -> list[Any]:
     """Returns the objects that are for this rank."""
     found = call.exchange(value, count, message)
-    return found if type(found) is list else settled(call, count, *found)
+    return found if type(found) is list else objects_of_list(call, count, *found)
 
 
-def settled(call: Call, count: int, sent: Any, blocks: list[bytes]) -> list[Any]:
+def objects_of_list(
+    call: Call, count: int, sent: Any, blocks: list[bytes]
+) -> list[Any]:
     """Returns the objects after blocks that are not all of them, or raises."""
     if call.op == RECV:
         return [take_objects(call, Header(blocks[0]), count)]
@@ -183,9 +185,9 @@ def settled(call: Call, count: int, sent: Any, blocks: list[bytes]) -> list[Any]
         message = message_of(sent)
         if message.error is not None:
             raise message.error
-        moved(call, put_rest, message, TAG)
+        move_or_abort(call, put_rest, message, TAG)
         return []
-    message, headers, contents = moved(call, move_rest, count, sent, blocks)
+    message, headers, contents = move_or_abort(call, move_rest, count, sent, blocks)
     raise_failure(call, message, headers)
     if call.op == BROADCAST and call.rank == call.root:
         return []
@@ -416,7 +418,7 @@ def take_objects(call: Call, header: Header, length: int) -> list[Any]:
         raise DistBackendError(f"{call.where()}: rank {call.root}: {header.text()}")
     stream, buffers = header.stream(), []
     if stream is None or header.parts:
-        stream, buffers = moved(call, take_rest, header, call.root, TAG)
+        stream, buffers = move_or_abort(call, take_rest, header, call.root, TAG)
     if call.refusal or header.kind != call.kind or header.count != length:
         refuse_header(call, header, length)
     objects: list[Any] = loaded(call, call.root, stream, buffers)

@@ -172,10 +172,10 @@ def _explain(call: Call, value: Any, error: Exception) -> str:
         except Exception:
             culprit = f"object {i}, of type {_name_of(item)},"
             break
-    return f"{culprit} cannot be pickled: {type(error).__name__}{said(error)}"
+    return f"{culprit} cannot be pickled: {type(error).__name__}{cause_of(error)}"
 
 
-def said(error: Exception) -> str:
+def cause_of(error: Exception) -> str:
     """Returns a colon and the text of the error, or nothing if that cannot be made.
 
     It must not raise, because the other ranks wait for the text.

@@ -15,7 +15,7 @@ from .._C import (
     send_object_list,
 )
 from ..groups.world import get_world_size, is_outside
-from .object_call import GATHER, Call, begin
+from .object_call import GATHER, Call, begin_call
 from .object_collectives import exchanged
 
 
@@ -100,7 +100,7 @@ def gather_object(
     """
     _require_member("functional.gather_object", group)
     call: Call | None = _C._kept_call(GATHER, group, dst, group_dst, safe)
-    call = call or begin(GATHER, "gather_object", group, (dst, group_dst), safe)
+    call = call or begin_call(GATHER, "gather_object", group, (dst, group_dst), safe)
     assert call is not None
     got = exchanged(call, obj)
     return got if call.rank == call.root else None

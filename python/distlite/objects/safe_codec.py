@@ -282,7 +282,7 @@ class _Decoder:
 
     def take(self, depth: int) -> Any:
         value, self.at = _C._take_plain(
-            self.data, self.at, depth, self.take_other, judge_alike
+            self.data, self.at, depth, self.take_other, check_alike
         )
         return value
 
@@ -331,7 +331,7 @@ class _Decoder:
     def take_members(self, depth: int) -> list[Any]:
         """Takes the members of a set."""
         items = [self.take(depth) for _ in range(self.take_length())]
-        _C._check_keys(items, judge_alike)
+        _C._check_keys(items, check_alike)
         return items
 
     def take_numbers(self, count: int, make: Callable[..., Any]) -> Any:
@@ -376,7 +376,7 @@ class _Decoder:
         return array[()]
 
 
-def judge_alike(keys: list[Any]) -> None:
+def check_alike(keys: list[Any]) -> None:
     """Raises Malformed if keys of one hash take long to compare with each other.
 
     Sets and other objects within keys are compared with a search of their own, which

@@ -148,9 +148,9 @@ class Victim:
             if each.at == count:
                 print(f"{each!r}: {operation!r}", file=sys.stderr, flush=True)
             if each.at == count or is_slow:
-                self._happen(each)
+                self._inject(each)
 
-    def _happen(self, fault: Fault) -> None:
+    def _inject(self, fault: Fault) -> None:
         is_thread = self._abort is not None
         if fault.kind == "cut":
             _cut()

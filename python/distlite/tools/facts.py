@@ -58,11 +58,11 @@ def _addresses(connected: str | None) -> dict[str, Any]:
         "chosen": first,
         "others": others,
         "interface": names[0] if names else None,
-        "why": _why(first, connected),
+        "why": _reason_for(first, connected),
     }
 
 
-def _why(chosen: str, connected: str | None) -> str:
+def _reason_for(chosen: str, connected: str | None) -> str:
     wanted = os.environ.get(INTERFACE_VARIABLE)
     if wanted:
         return f"{INTERFACE_VARIABLE}={wanted}"

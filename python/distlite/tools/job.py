@@ -62,9 +62,9 @@ class Job:
         self._seats: dict[tuple[str, bool, int], tuple[Member, Group]] = {}
         for member in members:
             for group in member.recording.groups:
-                self._sit(member, group)
+                self._seat_member(member, group)
 
-    def _sit(self, member: Member, group: Group) -> None:
+    def _seat_member(self, member: Member, group: Group) -> None:
         key = (group.name, group.is_on_device, group.rank)
         held = self._seats.get(key)
         # Groups that are made again have the same names; the last one counts.

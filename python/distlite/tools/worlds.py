@@ -53,22 +53,24 @@ def _world(store: Store, keys: set[str], prefix: str, name: str) -> Facts:
         "done": record.done,
         "finished": prefix + "finished" in keys,
         "members": members,
-        "spares": [_who(a.id) for a in present if a.id not in record.members],
-        "came": [_who(a.id) for a in present if a.id in record.members],
+        "spares": [
+            _facts_of_member(a.id) for a in present if a.id not in record.members
+        ],
+        "came": [_facts_of_member(a.id) for a in present if a.id in record.members],
     }
 
 
 def _member(record: Record, index: int, here: str) -> Facts:
     member = record.members[index]
     return {
-        **_who(member),
+        **_facts_of_member(member),
         "rank": record.ranks[index],
         "behind": bool(record.ready) and member not in record.ready,
         "dead": is_known_dead(member, here),
     }
 
 
-def _who(member: str) -> Facts:
+def _facts_of_member(member: str) -> Facts:
     host, pid, _, _ = member.split(":")
     return {"host": host, "pid": pid, "text": name_of(member)}
 

@@ -22,7 +22,7 @@
 static size_t
 eager_offset(int size)
 {
-    size_t per_rank = DL_BOARD_TURNS * sizeof(dl_board_line) + sizeof(dl_board_member);
+    size_t per_rank = DL_BOARD_LINES * sizeof(dl_board_line) + sizeof(dl_board_member);
 
     return sizeof(dl_board_header) + (size_t)size * per_rank;
 }
@@ -152,7 +152,7 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
                         .sources = sources};
     board->members = members_of(memory);
     dl_board_line *line = (dl_board_line *)(void *)(board->members + size);
-    for (int i = 0; i < DL_BOARD_TURNS; i++, line += size) {
+    for (int i = 0; i < DL_BOARD_LINES; i++, line += size) {
         board->lines[i] = line;
         board->arrivals[i] = arrivals_of(line, size);
     }
@@ -185,8 +185,8 @@ dl_board_fini(dl_board *board)
     *board = (dl_board){0};
 }
 
-/* The most ranks whose board is populated: with more it would take longer than the group
- * takes to be made. */
+/* The most ranks whose board is populated: with more it would take longer than the
+ * group takes to be made. */
 #define MOST_RANKS_POPULATED 8
 
 /* The lines, and the two blocks that each rank begins with. */
@@ -208,51 +208,52 @@ dl_board_populate(const dl_board *board)
 static dl_board_line *
 line_of(const dl_board *board, int rank)
 {
-    return board->lines[board->turn % DL_BOARD_TURNS] + rank;
+    return board->lines[board->begun % DL_BOARD_LINES] + rank;
 }
 
 uint8_t *
 dl_board_begin(dl_board *board, const dl_op_context *op)
 {
     board->op = op;
-    board->turn++;
-    board->sequences[board->turn % DL_BOARD_TURNS] = op->sequence;
+    board->begun++;
+    board->sequences[board->begun % DL_BOARD_LINES] = op->sequence;
     dl_board_line *line = line_of(board, board->options.rank);
     line->fingerprint = op->fingerprint;
     return line->payload;
 }
 
 static dl_words
-arrivals_in(const dl_board *board, uint64_t turn)
+arrivals_in(const dl_board *board, uint64_t operation)
 {
-    return board->arrivals[turn % DL_BOARD_TURNS];
+    return board->arrivals[operation % DL_BOARD_LINES];
 }
 
 static uint64_t
-sequence_in(const dl_board *board, uint64_t turn)
+sequence_in(const dl_board *board, uint64_t operation)
 {
-    return board->sequences[turn % DL_BOARD_TURNS];
+    return board->sequences[operation % DL_BOARD_LINES];
 }
 
 static bool
-is_equal(const dl_board *board, uint64_t turn, int rank)
+is_equal(const dl_board *board, uint64_t operation, int rank)
 {
-    const dl_board_line *lines = board->lines[turn % DL_BOARD_TURNS];
+    const dl_board_line *lines = board->lines[operation % DL_BOARD_LINES];
 
     return dl_fingerprint_equal(&lines[rank].fingerprint,
                                 &lines[board->options.rank].fingerprint);
 }
 
 static dl_status
-compare_with(const dl_board *board, uint64_t turn, int rank)
+compare_with(const dl_board *board, uint64_t operation, int rank)
 {
-    return is_equal(board, turn, rank) ? DL_OK
-                                       : dl_failure_check_unequal(board, turn, rank);
+    return is_equal(board, operation, rank)
+               ? DL_OK
+               : dl_failure_check_unequal(board, operation, rank);
 }
 
-/* Compares all turns that all ranks have begun and this rank has not compared. */
+/* Compares all operations that all ranks have begun and this rank has not compared. */
 static dl_status
-compare_turns(dl_board *board)
+compare_operations(dl_board *board)
 {
     for (; board->compared < board->begun_by_all; board->compared++) {
         for (int rank = 0; rank < board->options.size; rank++) {
@@ -265,7 +266,7 @@ compare_turns(dl_board *board)
 static void
 publish_arrival(dl_board *board)
 {
-    dl_words_publish(arrivals_in(board, board->turn), board->options.rank,
+    dl_words_publish(arrivals_in(board, board->begun), board->options.rank,
                      board->op->sequence, board->waiter.bell);
 }
 
@@ -275,51 +276,51 @@ dl_board_arrive(dl_board *board)
     const dl_op_context *op = board->op;
 
     publish_arrival(board);
-    DL_TRY(dl_words_wait_all(arrivals_in(board, board->turn), op->sequence,
+    DL_TRY(dl_words_wait_all(arrivals_in(board, board->begun), op->sequence,
                              &board->waiter, op->deadline));
-    board->begun_by_all = board->turn;
+    board->begun_by_all = board->begun;
     DL_TRY(dl_op_check_arrays(op));
-    DL_TRY(compare_turns(board));
+    DL_TRY(compare_operations(board));
     /* A peer may have reached this operation and given up, leaving its line behind. */
     return dl_failure_check_broken(board);
 }
 
-/* Returns the last turn that all ranks have begun, of the few that are inspected: the
- * current one, the one needed, and one in between. */
+/* Returns the last operation that all ranks have begun, of the few that are inspected:
+ * the current one, the one needed, and one in between. */
 static uint64_t
 find_begun_by_all(const dl_board *board)
 {
-    uint64_t turns[] = {board->turn, board->turn - DL_BOARD_AHEAD / 2,
-                        board->turn + 1 - DL_BOARD_AHEAD};
+    uint64_t operations[] = {board->begun, board->begun - DL_BOARD_AHEAD / 2,
+                             board->begun + 1 - DL_BOARD_AHEAD};
 
-    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
-        if (dl_words_have_reached(arrivals_in(board, turns[i]),
-                                  sequence_in(board, turns[i]))) {
-            return turns[i];
+    for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
+        if (dl_words_have_reached(arrivals_in(board, operations[i]),
+                                  sequence_in(board, operations[i]))) {
+            return operations[i];
         }
     }
     return board->begun_by_all;
 }
 
-/* Makes sure that the line of the next turn may be reused.  A rank that has to wait
- * waits until all have used up half of what it is ahead, so that it stops once in as
- * many operations and not in each while the slowest rank goes on one by one. */
+/* Makes sure that the line of the next operation may be reused.  A rank that has to
+ * wait waits until all have used up half of what it is ahead, so that it stops once in
+ * as many operations and not in each while the slowest rank goes on one by one. */
 static dl_status
 reserve_next_line(dl_board *board)
 {
-    if (board->turn < DL_BOARD_AHEAD
-        || board->begun_by_all > board->turn - DL_BOARD_AHEAD) {
+    if (board->begun < DL_BOARD_AHEAD
+        || board->begun_by_all > board->begun - DL_BOARD_AHEAD) {
         return DL_OK;
     }
     board->begun_by_all = find_begun_by_all(board);
-    if (board->begun_by_all <= board->turn - DL_BOARD_AHEAD) {
-        uint64_t wanted = board->turn - DL_BOARD_AHEAD / 2;
+    if (board->begun_by_all <= board->begun - DL_BOARD_AHEAD) {
+        uint64_t wanted = board->begun - DL_BOARD_AHEAD / 2;
         DL_TRY(dl_words_wait_all(arrivals_in(board, wanted), sequence_in(board, wanted),
                                  &board->waiter, board->op->deadline));
         DL_TRY(dl_op_check_arrays(board->op));
         board->begun_by_all = wanted;
     }
-    return compare_turns(board);
+    return compare_operations(board);
 }
 
 dl_status
@@ -336,35 +337,35 @@ dl_board_await(dl_board *board, int first, int last)
     const dl_op_context *op = board->op;
 
     publish_arrival(board);
-    DL_TRY(dl_words_wait_range(arrivals_in(board, board->turn), first, last,
+    DL_TRY(dl_words_wait_range(arrivals_in(board, board->begun), first, last,
                                op->sequence, &board->waiter, op->deadline));
     DL_TRY(dl_op_check_arrays(op));
     for (int rank = first; rank <= last; rank++) {
-        DL_TRY(compare_with(board, board->turn, rank));
+        DL_TRY(compare_with(board, board->begun, rank));
     }
     DL_TRY(dl_failure_check_broken(board));
     return reserve_next_line(board);
 }
 
 static bool
-has_arrived(const dl_board *board, uint64_t turn, int rank)
+has_arrived(const dl_board *board, uint64_t operation, int rank)
 {
-    return atomic_load(dl_words_at(arrivals_in(board, turn), rank))
-           >= sequence_in(board, turn);
+    return atomic_load(dl_words_at(arrivals_in(board, operation), rank))
+           >= sequence_in(board, operation);
 }
 
 /* Reads whether the rank is gone before whether it has come, because it may do both in
  * between. */
 static dl_status
-verify_with(const dl_board *board, uint64_t turn, int rank, dl_deadline deadline)
+verify_with(const dl_board *board, uint64_t operation, int rank, dl_deadline deadline)
 {
     for (;;) {
         bool is_gone = dl_board_has_ended(board, rank)
                        || atomic_load(&board->members[rank].state) != DL_STAYING;
-        if (has_arrived(board, turn, rank)) {
-            return is_equal(board, turn, rank)
+        if (has_arrived(board, operation, rank)) {
+            return is_equal(board, operation, rank)
                        ? DL_OK
-                       : dl_failure_check_mismatch(board, turn, rank);
+                       : dl_failure_check_mismatch(board, operation, rank);
         }
         if (is_gone || dl_deadline_passed(deadline)) {
             return DL_OK;
@@ -376,11 +377,12 @@ verify_with(const dl_board *board, uint64_t turn, int rank, dl_deadline deadline
 dl_status
 dl_board_verify_calls(dl_board *board, dl_deadline deadline)
 {
-    for (uint64_t turn = board->compared + 1; turn <= board->turn; turn++) {
+    for (uint64_t operation = board->compared + 1; operation <= board->begun;
+         operation++) {
         for (int rank = 0; rank < board->options.size; rank++) {
-            dl_status status = verify_with(board, turn, rank, deadline);
+            dl_status status = verify_with(board, operation, rank, deadline);
             if (status == DL_MISMATCH) {
-                dl_op_context op = {.sequence = sequence_in(board, turn)};
+                dl_op_context op = {.sequence = sequence_in(board, operation)};
                 dl_board_break(board, &op);
             }
             DL_TRY(status);
@@ -389,15 +391,15 @@ dl_board_verify_calls(dl_board *board, dl_deadline deadline)
     return DL_OK;
 }
 
-/* A rank that has begun a turn has read what others had for the turns before it.  If all
- * ranks have begun the previous turn, only the current block may have something unread.
- * Otherwise the next block in order is used, which is free when it comes up: its last
- * use is DL_BOARD_AHEAD turns ago, or it was read before this rank began to run ahead;
- * except for the block that was left then. */
+/* A rank that has begun an operation has read what others had for the operations before
+ * it.  If all ranks have begun the previous operation, only the current block may have
+ * something unread.  Otherwise the next block in order is used, which is free when it
+ * comes up: its last use is DL_BOARD_AHEAD operations ago, or it was read before this
+ * rank began to run ahead; except for the block that was left then. */
 static void
 change_eager_block(dl_board *board)
 {
-    uint64_t before = board->turn - 1;
+    uint64_t before = board->begun - 1;
     size_t current = board->eager_block;
     bool all_keep_up = board->begun_by_all >= before
                        || dl_words_have_reached(arrivals_in(board, before),
@@ -498,7 +500,7 @@ wake_peers(dl_board *board)
     for (int rank = 0; rank < board->options.size; rank++) {
         if (dl_bell_has_sleepers_for(bell, rank)) {
             dl_futex_wake(
-                dl_words_at(board->arrivals[board->turn % DL_BOARD_TURNS], rank));
+                dl_words_at(board->arrivals[board->begun % DL_BOARD_LINES], rank));
             dl_futex_wake(dl_words_at(board->steps, rank));
         }
     }

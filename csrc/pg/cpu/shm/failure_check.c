@@ -37,19 +37,19 @@ describe_call(const dl_board *board, uint8_t type, uint64_t sequence,
 }
 
 static void
-describe_turn(const dl_board *board, uint64_t turn, char text[DL_OPERATION_TEXT_SIZE])
+describe_operation_at(const dl_board *board, uint64_t at,
+                      char text[DL_OPERATION_TEXT_SIZE])
 {
-    const dl_board_line *line =
-        &board->lines[turn % DL_BOARD_TURNS][board->options.rank];
+    const dl_board_line *line = &board->lines[at % DL_BOARD_LINES][board->options.rank];
 
-    describe_call(board, line->fingerprint.op, board->sequences[turn % DL_BOARD_TURNS],
+    describe_call(board, line->fingerprint.op, board->sequences[at % DL_BOARD_LINES],
                   text);
 }
 
 static void
 describe_operation(const dl_board *board, char text[DL_OPERATION_TEXT_SIZE])
 {
-    describe_turn(board, board->turn, text);
+    describe_operation_at(board, board->begun, text);
 }
 
 static void
@@ -70,7 +70,7 @@ dl_failure_check_last_seen(const dl_board *board, int rank)
 {
     uint64_t last = 0;
 
-    for (int i = 0; i < DL_BOARD_TURNS; i++) {
+    for (int i = 0; i < DL_BOARD_LINES; i++) {
         uint64_t seen = load_word(board->arrivals[i], rank);
         last = seen > last ? seen : last;
     }
@@ -422,16 +422,16 @@ dl_failure_check_run(void *context, const dl_wanted *wanted)
 }
 
 dl_status
-dl_failure_check_mismatch(const dl_board *board, uint64_t turn, int other)
+dl_failure_check_mismatch(const dl_board *board, uint64_t at, int other)
 {
-    const dl_board_line *lines = board->lines[turn % DL_BOARD_TURNS];
+    const dl_board_line *lines = board->lines[at % DL_BOARD_LINES];
     int self = board->options.rank;
     int first = self < other ? self : other;
     int second = self < other ? other : self;
     char operation[DL_OPERATION_TEXT_SIZE];
     char calls[2][DL_FINGERPRINT_TEXT_SIZE];
 
-    describe_turn(board, turn, operation);
+    describe_operation_at(board, at, operation);
     dl_fingerprint_describe(&lines[first].fingerprint, calls[0], sizeof calls[0]);
     dl_fingerprint_describe(&lines[second].fingerprint, calls[1], sizeof calls[1]);
     return dl_fail(DL_MISMATCH, "%s: rank %d called %s, rank %d called %s", operation,
@@ -440,10 +440,10 @@ dl_failure_check_mismatch(const dl_board *board, uint64_t turn, int other)
 }
 
 dl_status
-dl_failure_check_unequal(const dl_board *board, uint64_t turn, int other)
+dl_failure_check_unequal(const dl_board *board, uint64_t at, int other)
 {
-    dl_words arrivals = board->arrivals[turn % DL_BOARD_TURNS];
-    uint64_t sequence = board->sequences[turn % DL_BOARD_TURNS];
+    dl_words arrivals = board->arrivals[at % DL_BOARD_LINES];
+    uint64_t sequence = board->sequences[at % DL_BOARD_LINES];
 
     for (int rank = 0; rank < board->options.size; rank++) {
         bool is_gone = board->options.processes != NULL
@@ -454,7 +454,7 @@ dl_failure_check_unequal(const dl_board *board, uint64_t turn, int other)
             return fail_gone(board, rank, (dl_member_state)state);
         }
     }
-    return dl_failure_check_mismatch(board, turn, other);
+    return dl_failure_check_mismatch(board, at, other);
 }
 
 dl_error

@@ -19,12 +19,14 @@ dl_status dl_failure_check_run(void *context, const dl_wanted *wanted);
 void dl_failure_check_set_pending_timeout(dl_board *board, uint64_t operation,
                                           const char *text);
 
-/* Fails with DL_MISMATCH: in `turn`, the calls of this rank and `other` differ. */
-dl_status dl_failure_check_mismatch(const dl_board *board, uint64_t turn, int other);
+/* Fails with DL_MISMATCH: in operation `at`, the calls of this rank and `other`
+ * differ. */
+dl_status dl_failure_check_mismatch(const dl_board *board, uint64_t at, int other);
 
-/* As dl_failure_check_mismatch(), or DL_PEER_LOST if another rank ended before it reached the
- * turn: ranks that have been told of that go on with other calls than the rest. */
-dl_status dl_failure_check_unequal(const dl_board *board, uint64_t turn, int other);
+/* As dl_failure_check_mismatch(), or DL_PEER_LOST if another rank ended before it
+ * reached the operation: ranks that have been told of that go on with other calls than
+ * the rest. */
+dl_status dl_failure_check_unequal(const dl_board *board, uint64_t at, int other);
 
 /* Returns DL_OK, or fails with the error of the peer that broke the board in this
  * operation or an earlier one. */

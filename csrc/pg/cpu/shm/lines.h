@@ -22,15 +22,15 @@
  * others, so that these have as many operations again to read what the rank called.
  * The number is this large because ranks that share a core run for a time slice each,
  * and should not have to stop within it. */
-#define DL_BOARD_TURNS 256
-#define DL_BOARD_AHEAD (DL_BOARD_TURNS / 2)
+#define DL_BOARD_LINES 256
+#define DL_BOARD_AHEAD (DL_BOARD_LINES / 2)
 
 /* Payload bytes on a line. */
 #define DL_BOARD_PAYLOAD (DL_LINE - sizeof(uint64_t) - sizeof(dl_fingerprint))
 
-/* Blocks of eager buffers per rank: one for each turn that it is ahead, the one that it
- * fills, and one that others may still read though it has left it for an earlier
- * one. */
+/* Blocks of eager buffers per rank: one for each operation that it is ahead, the one
+ * that it fills, and one that others may still read though it has left it for an
+ * earlier one. */
 #define DL_BOARD_EAGER_BLOCKS (DL_BOARD_AHEAD + 2)
 
 /* Bytes of a slot.  Where ranks share cores, half the size costs more in arrivals than
@@ -112,8 +112,8 @@ typedef struct dl_board {
     /* fixed after init */
     dl_board_options options;
     dl_board_header *header;
-    dl_board_line *lines[DL_BOARD_TURNS]; /* per turn; then by rank */
-    dl_words arrivals[DL_BOARD_TURNS];
+    dl_board_line *lines[DL_BOARD_LINES]; /* per operation; then by rank */
+    dl_words arrivals[DL_BOARD_LINES];
     uint8_t *eager_blocks;
     size_t eager_size; /* bytes of a block, and of a buffer at most */
     dl_board_member *members;
@@ -124,10 +124,10 @@ typedef struct dl_board {
     size_t eager_step; /* from the first block of a rank to that of the next */
     /* only for the thread that is in an operation */
     const dl_op_context *op;
-    uint64_t turn;                      /* number of `op`, counted from 1 */
-    uint64_t sequences[DL_BOARD_TURNS]; /* of the last turns */
-    uint64_t begun_by_all; /* last turn that all ranks are known to have begun */
-    uint64_t compared;     /* last turn compared with all ranks */
+    uint64_t begun;                     /* number of `op`, counted from 1 */
+    uint64_t sequences[DL_BOARD_LINES]; /* of the last operations */
+    uint64_t begun_by_all; /* last operation that all ranks are known to have begun */
+    uint64_t compared;     /* last operation compared with all ranks */
     uint64_t round;        /* rounds used by earlier operations */
     uint64_t last_step;    /* steps used by earlier operations */
     dl_core_sharing sharing;
