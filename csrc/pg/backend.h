@@ -179,7 +179,18 @@ struct dl_backend {
     /* Passed to the groups made out of this one, unless NULL; fixed after init. */
     dl_backend_origin *origin;
     const int *origin_ranks; /* by rank, the rank in the origin; NULL if equal */
+    /* The CPU backend of the same ranks, if this one moves only the data of collectives:
+     * it does the rest, from messages to the orderly end.  Owned; fixed after init. */
+    dl_backend *cpu;
 };
+
+/* Returns the backend that carries the messages, shares memory and watches the ranks;
+ * NULL for NULL. */
+static inline dl_backend *
+dl_backend_of_messages(dl_backend *backend)
+{
+    return backend == NULL || backend->cpu == NULL ? backend : backend->cpu;
+}
 
 /* Returns the entry that carries out `op`, or NULL if the backend has none. */
 static inline dl_collective_fn *

@@ -138,7 +138,7 @@ dl_group_check_rank(void *context, int rank)
 
     DL_TRY(dl_group_admit(group));
     pthread_mutex_lock(&group->lock);
-    dl_backend *backend = group->host.backend;
+    dl_backend *backend = dl_backend_of_messages(group->host.backend);
     if (backend != NULL && backend->ops->watch != NULL) {
         status = backend->ops->watch(backend, rank);
     }
@@ -152,7 +152,7 @@ dl_group_lost(dl_group *group, int rank)
     dl_status status = DL_OK;
 
     pthread_mutex_lock(&group->lock);
-    dl_backend *backend = group->host.backend;
+    dl_backend *backend = dl_backend_of_messages(group->host.backend);
     if (backend != NULL && backend->ops->lost != NULL) {
         status = backend->ops->lost(backend, rank);
     }
@@ -164,7 +164,7 @@ bool
 dl_group_has_ended(dl_group *group, int rank)
 {
     pthread_mutex_lock(&group->lock);
-    dl_backend *backend = group->host.backend;
+    dl_backend *backend = dl_backend_of_messages(group->host.backend);
     bool has_ended = backend != NULL && backend->ops->has_ended != NULL
                      && backend->ops->has_ended(backend, rank);
     pthread_mutex_unlock(&group->lock);

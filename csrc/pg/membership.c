@@ -331,7 +331,7 @@ dl_group_verify_calls(dl_group *group, dl_deadline deadline)
     if (dl_group_is_inherited(group) || !dl_lane_try(&group->host.lane)) {
         return DL_OK;
     }
-    dl_backend *backend = group->host.backend;
+    dl_backend *backend = dl_backend_of_messages(group->host.backend);
     if (!atomic_load(&group->is_broken) && backend->ops->verify_calls != NULL) {
         status = backend->ops->verify_calls(backend, deadline);
     }
@@ -350,7 +350,7 @@ dl_group_finish(dl_group *group, dl_deadline deadline)
     if (dl_group_is_inherited(group) || !dl_lane_try(&group->host.lane)) {
         return DL_OK;
     }
-    dl_backend *backend = group->host.backend;
+    dl_backend *backend = dl_backend_of_messages(group->host.backend);
     if (!atomic_load(&group->is_broken) && backend->ops->finish != NULL) {
         status = backend->ops->finish(backend, deadline);
     }
@@ -362,7 +362,8 @@ static void
 leave_side_locked(dl_side *side, const dl_error *cause)
 {
     if (side != NULL && side->backend != NULL) {
-        side->backend->ops->leave(side->backend);
+        dl_backend *backend = dl_backend_of_messages(side->backend);
+        backend->ops->leave(backend);
     }
     abort_side_locked(side, cause);
 }

@@ -68,7 +68,7 @@ post_locked(dl_group *group, const dl_call *calls, int count, dl_deadline deadli
 {
     *posted = 0;
     DL_TRY(dl_group_admit(group));
-    dl_backend *backend = group->host.backend;
+    dl_backend *backend = dl_backend_of_messages(group->host.backend);
     if (backend->ops->post == NULL) {
         return dl_fail(DL_UNSUPPORTED, "the %s backend of group %s has no %s",
                        backend->ops->name, group->name,

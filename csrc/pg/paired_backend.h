@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What backends have in common that move only the data of collectives themselves (pg/mpi,
- * pg/ucc): a CPU backend of the same ranks carries the messages, shares memory and notices
- * dead ranks. */
+ * What backends have in common that move only the data of collectives themselves
+ * (pg/mpi, pg/ucc), and leave the rest to a CPU backend of the same ranks
+ * (dl_backend_of_messages()). */
 #ifndef DISTLITE_PG_PAIRED_BACKEND_H
 #define DISTLITE_PG_PAIRED_BACKEND_H
 
@@ -13,8 +13,7 @@
 
 /* Embedded first in such a backend. */
 typedef struct dl_paired_backend {
-    dl_backend base;
-    dl_backend *cpu; /* owned; fixed after init */
+    dl_backend base; /* whose `cpu` is set */
     /* guarded by lock; the flag may be read without it */
     pthread_mutex_t lock;
     atomic_bool is_aborted;
@@ -37,25 +36,7 @@ dl_status dl_paired_refuse(const dl_paired_backend *self);
      [DL_ALL_TO_ALL] = function, [DL_SCAN] = function,           \
      [DL_EXSCAN] = function}
 
-/* The entries that the CPU backend serves, or abort together with it. */
-#define DL_PAIRED_ENTRIES                                                             \
-    .post = dl_paired_post, .post_all = dl_paired_post_all, .watch = dl_paired_watch, \
-    .lost = dl_paired_lost, .has_ended = dl_paired_has_ended,                         \
-    .share = dl_paired_share, .window = dl_paired_window,                             \
-    .verify_calls = dl_paired_verify_calls, .finish = dl_paired_finish,               \
-    .abort = dl_paired_abort, .leave = dl_paired_leave
-
-dl_status dl_paired_post(dl_backend *, const dl_call *, dl_deadline, dl_work **);
-dl_status dl_paired_post_all(dl_backend *, const dl_call *, int count, dl_deadline,
-                             dl_work **, int *posted);
-dl_status dl_paired_watch(dl_backend *, int rank);
-dl_status dl_paired_lost(dl_backend *, int rank);
-bool dl_paired_has_ended(dl_backend *, int rank);
-dl_status dl_paired_share(dl_backend *, size_t size, dl_region **);
-dl_status dl_paired_window(dl_backend *, const dl_window_options *, dl_window_part **);
-dl_status dl_paired_verify_calls(dl_backend *, dl_deadline);
-dl_status dl_paired_finish(dl_backend *, dl_deadline);
-void dl_paired_abort(dl_backend *, const dl_error *cause);
-void dl_paired_leave(dl_backend *);
+/* The entry of both: aborts the CPU backend as well. */
+void dl_paired_abort(dl_backend *backend, const dl_error *cause);
 
 #endif

@@ -49,7 +49,7 @@ dl_group_share(dl_group *group, size_t size, dl_region **region)
 {
     DL_TRY(dl_group_admit(group));
     pthread_mutex_lock(&group->lock);
-    dl_backend *backend = group->host.backend;
+    dl_backend *backend = dl_backend_of_messages(group->host.backend);
     dl_status status = backend == NULL || backend->ops->share == NULL
                            ? dl_region_new(size, region)
                            : backend->ops->share(backend, size, region);

@@ -71,7 +71,7 @@ make_part(dl_window *self, uint64_t count)
     }
     options.size = count * self->item_size;
     pthread_mutex_lock(&group->lock);
-    dl_backend *backend = group->host.backend;
+    dl_backend *backend = dl_backend_of_messages(group->host.backend);
     dl_status status = backend == NULL
                            ? dl_fail(DL_CLOSED, "group %s was closed", group->name)
                            : backend->ops->window(backend, &options, &self->part);
@@ -84,7 +84,7 @@ static dl_status
 check_backend(dl_group *group)
 {
     pthread_mutex_lock(&group->lock);
-    const dl_backend *backend = group->host.backend;
+    const dl_backend *backend = dl_backend_of_messages(group->host.backend);
     bool has_windows = backend != NULL && backend->ops->window != NULL;
     pthread_mutex_unlock(&group->lock);
     return has_windows

@@ -31,8 +31,8 @@ free_backend(dl_backend *backend)
     if (self->comm != 0 && !self->has_left && dl_mpi_world_is_open()) {
         self->mpi->comm_free(&self->comm);
     }
-    if (self->pair.cpu != NULL) {
-        self->pair.cpu->ops->free(self->pair.cpu);
+    if (self->pair.base.cpu != NULL) {
+        self->pair.base.cpu->ops->free(self->pair.base.cpu);
     }
     pthread_mutex_destroy(&self->pair.lock);
     dl_buffer_fini(&self->staging);
@@ -44,7 +44,7 @@ free_backend(dl_backend *backend)
 static bool
 is_proved(dl_backend *backend, int rank)
 {
-    dl_backend *cpu = dl_mpi_self(backend)->pair.cpu;
+    dl_backend *cpu = dl_mpi_self(backend)->pair.base.cpu;
 
     return cpu->ops->is_proved(cpu, rank);
 }
@@ -85,7 +85,7 @@ run_by_mpi(dl_mpi_backend *self, const dl_op_context *op, const dl_call *call,
     self->uses_arrays = false;
     dl_status status = run(self, call);
     if (status == DL_UNSUPPORTED) {
-        return dl_backend_run(self->pair.cpu, op, call);
+        return dl_backend_run(self->pair.base.cpu, op, call);
     }
     return status == DL_OK ? DL_OK : dl_mpi_fail_operation(self);
 }
@@ -95,7 +95,7 @@ run_collective(dl_backend *backend, const dl_op_context *op, const dl_call *call
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
     dl_mpi_run_fn *run = find_run(self, op, call);
-    dl_status status = run == NULL ? dl_backend_run(self->pair.cpu, op, call)
+    dl_status status = run == NULL ? dl_backend_run(self->pair.base.cpu, op, call)
                                    : run_by_mpi(self, op, call, run);
 
     if (status == DL_PEER_LOST) {
@@ -109,7 +109,7 @@ run_collective(dl_backend *backend, const dl_op_context *op, const dl_call *call
 static const dl_backend_ops mpi_ops = {
     .name = "mpi",
     .collectives = DL_PAIRED_COLLECTIVES(run_collective),
-    DL_PAIRED_ENTRIES,
+    .abort = dl_paired_abort,
     .is_proved = is_proved,
     .free = free_backend,
 };
@@ -180,7 +180,7 @@ make_beside(dl_backend *cpu, const dl_mpi_world *world, bool wants_all,
     self->pair.base.brief = cpu->brief;
     self->pair.base.has_brief_messages = cpu->has_brief_messages;
     self->pair.base.spans_hosts = cpu->spans_hosts;
-    self->pair.cpu = cpu;
+    self->pair.base.cpu = cpu;
     self->mpi = world->mpi;
     self->group_name = strdup(options->group_name);
     self->rank = options->rank;
@@ -195,7 +195,7 @@ make_beside(dl_backend *cpu, const dl_mpi_world *world, bool wants_all,
     dl_error error = *dl_last_error();
     if (status == DL_OK) {
         *backend = cpu;
-        self->pair.cpu = NULL;
+        self->pair.base.cpu = NULL;
     }
     free_backend(&self->pair.base);
     return status == DL_OK ? DL_OK : dl_rethrow(&error);

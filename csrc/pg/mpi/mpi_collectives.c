@@ -327,7 +327,7 @@ exchange_announced(dl_mpi_backend *self, announced *all, const dl_call *call)
     }
     small.inputs = all->inputs;
     small.outputs = all->outputs;
-    dl_status status = dl_backend_run(self->pair.cpu, self->op, &small);
+    dl_status status = dl_backend_run(self->pair.base.cpu, self->op, &small);
     if (status == DL_MISMATCH && all->is_any) {
         return dl_fail_while("blocks of %zu bytes or more, which MPI moves, count as "
                              "the %zu bytes that announce them",

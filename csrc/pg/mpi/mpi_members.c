@@ -26,7 +26,7 @@ pass_to_cpu(dl_mpi_backend *self, dl_op_type op, void *bytes, size_t size, int p
     dl_call call = {.op = op, .tensor = dl_tensor_of_bytes(bytes, size), .peer = peer};
     dl_work *work = NULL;
 
-    DL_TRY(self->pair.cpu->ops->post(self->pair.cpu, &call, deadline, &work));
+    DL_TRY(self->pair.base.cpu->ops->post(self->pair.base.cpu, &call, deadline, &work));
     dl_status status = dl_work_wait(work, deadline);
     dl_work_unref(work);
     return status;
@@ -154,7 +154,7 @@ await_creation(dl_mpi_backend *self, creation *made, dl_deadline deadline)
                            self->group_name, deadline.limit / DL_MILLISECOND);
         }
         DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, DL_MILLISECOND)));
-        DL_TRY(self->pair.cpu->ops->lost(self->pair.cpu, -1));
+        DL_TRY(self->pair.base.cpu->ops->lost(self->pair.base.cpu, -1));
     }
     DL_TRY(made->status == DL_OK ? DL_OK : dl_rethrow(&made->error));
     self->comm = made->comm;
@@ -215,7 +215,7 @@ dl_mpi_members_init(dl_mpi_backend *self, const dl_mpi_world *world, bool wants_
         is_for_all |= members[rank].wants_all != 0;
     }
     self->least = is_for_all ? 1 : self->least;
-    *is_needed = self->size > 1 && (is_for_all || self->pair.cpu->spans_hosts);
+    *is_needed = self->size > 1 && (is_for_all || self->pair.base.cpu->spans_hosts);
     if (status == DL_OK && *is_needed) {
         status = make_communicator(self, world, members, deadline);
     }

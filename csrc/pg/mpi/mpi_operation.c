@@ -32,7 +32,7 @@ dl_mpi_rendezvous(dl_mpi_backend *self)
     dl_call barrier = dl_call_barrier();
 
     DL_TRY(dl_mpi_world_admit());
-    DL_TRY(dl_backend_run(self->pair.cpu, self->op, &barrier));
+    DL_TRY(dl_backend_run(self->pair.base.cpu, self->op, &barrier));
     dl_blocking_begin();
     return dl_op_check_arrays(self->op);
 }
@@ -107,7 +107,7 @@ pass_time(pace *pace, int64_t now)
 static dl_status
 check_ranks(dl_mpi_backend *self, pace *pace)
 {
-    dl_status status = self->pair.cpu->ops->lost(self->pair.cpu, -1);
+    dl_status status = self->pair.base.cpu->ops->lost(self->pair.base.cpu, -1);
     bool was_lost = pace->is_lost;
 
     pace->is_lost = status != DL_OK;
@@ -167,7 +167,7 @@ pause_and_check(dl_mpi_backend *self, pace *pace)
 static dl_status
 fail_request(dl_mpi_backend *self, int result, const char *name)
 {
-    DL_TRY(self->pair.cpu->ops->lost(self->pair.cpu, -1));
+    DL_TRY(self->pair.base.cpu->ops->lost(self->pair.base.cpu, -1));
     return fail_call(self, result, name);
 }
 
@@ -284,7 +284,7 @@ dl_mpi_fail_operation(dl_mpi_backend *self)
              dl_op_type_name(self->op->fingerprint.op), self->op->sequence,
              self->group_name,
              error.status == DL_INTERRUPTED ? "it was interrupted" : error.text);
-    self->pair.cpu->ops->abort(self->pair.cpu, &told);
+    self->pair.base.cpu->ops->abort(self->pair.base.cpu, &told);
     release_staging(self);
     if (self->pending_count > 0 && self->uses_arrays) {
         dl_backend_keep_memory();

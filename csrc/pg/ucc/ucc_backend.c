@@ -53,8 +53,8 @@ free_backend(dl_backend *backend)
         && !atomic_load(&self->context->is_disabled)) {
         destroy_team(self);
     }
-    if (self->pair.cpu != NULL) {
-        self->pair.cpu->ops->free(self->pair.cpu);
+    if (self->pair.base.cpu != NULL) {
+        self->pair.base.cpu->ops->free(self->pair.base.cpu);
     }
     if (is_inherited) {
         return;
@@ -82,7 +82,7 @@ free_backend(dl_backend *backend)
 static const dl_backend_ops ucc_ops = {
     .name = "ucc",
     .collectives = DL_PAIRED_COLLECTIVES(dl_ucc_collective),
-    DL_PAIRED_ENTRIES,
+    .abort = dl_paired_abort,
     /* No .is_proved: objects take UCC's connections, where no rank proves the token. */
     .free = free_backend,
 };
@@ -99,10 +99,11 @@ find_context(dl_ucc_backend *self, const dl_backend_options *options,
         self->context = dl_ucc_context_of(origin);
         DL_TRY(dl_ucc_context_admit(self->context));
     } else {
-        DL_TRY(dl_ucc_context_new(options, self->pair.cpu, deadline, &self->context));
+        DL_TRY(
+            dl_ucc_context_new(options, self->pair.base.cpu, deadline, &self->context));
     }
     self->pair.base.origin = &self->context->base;
-    self->pair.base.origin_ranks = self->pair.cpu->origin_ranks;
+    self->pair.base.origin_ranks = self->pair.base.cpu->origin_ranks;
     return DL_OK;
 }
 
@@ -146,7 +147,7 @@ wait_for_team(dl_ucc_backend *self, dl_deadline deadline)
         DL_TRY(dl_ucc_patience_rest(&patience));
         DL_TRY(patience.rounds == rounds
                    ? DL_OK
-                   : self->pair.cpu->ops->lost(self->pair.cpu, -1));
+                   : self->pair.base.cpu->ops->lost(self->pair.base.cpu, -1));
     }
 }
 
@@ -175,7 +176,7 @@ make_team(dl_ucc_backend *self, dl_deadline deadline)
     if (status == DL_OK) {
         /* Begins to watch ranks of other hosts, as the end of one shows only on a
          * connection that was open before. */
-        (void)self->pair.cpu->ops->lost(self->pair.cpu, -1);
+        (void)self->pair.base.cpu->ops->lost(self->pair.base.cpu, -1);
         return DL_OK;
     }
     /* A team that is not completed cannot be destroyed. */
@@ -237,11 +238,11 @@ open_backend(dl_ucc_backend *self, const dl_backend_options *options,
         dl_ucc_backend_refuse(options);
         return status;
     }
-    DL_TRY(dl_cpu_backend_new(&beside, deadline, &self->pair.cpu));
+    DL_TRY(dl_cpu_backend_new(&beside, deadline, &self->pair.base.cpu));
     if (options->size == 1) {
         return DL_OK;
     }
-    dl_ucc_exchange_init(&self->exchange, options, "team", self->pair.cpu);
+    dl_ucc_exchange_init(&self->exchange, options, "team", self->pair.base.cpu);
     dl_status status = make_context_and_team(self, options, deadline);
     if (status == DL_OK) {
         return DL_OK;
@@ -277,7 +278,7 @@ dl_ucc_backend_new(const dl_backend_options *options, dl_deadline deadline,
         free_backend(&self->pair.base);
         return dl_rethrow(&error);
     }
-    self->pair.base.spans_hosts = self->pair.cpu->spans_hosts;
+    self->pair.base.spans_hosts = self->pair.base.cpu->spans_hosts;
     *backend = &self->pair.base;
     return DL_OK;
 }

@@ -86,7 +86,8 @@ dl_ucc_rendezvous(dl_ucc_backend *self, const dl_op_context *op)
 {
     DL_TRY(check_admitted(self));
     return end_cpu_part(
-        self, op, dl_backend_run(self->pair.cpu, op, &(dl_call){.op = DL_BARRIER}));
+        self, op,
+        dl_backend_run(self->pair.base.cpu, op, &(dl_call){.op = DL_BARRIER}));
 }
 
 /* All ranks find the same, as the fingerprints of such calls have the sizes. */
@@ -123,7 +124,7 @@ dl_ucc_collective(dl_backend *backend, const dl_op_context *op, const dl_call *c
         return in_ucc[call->op](backend, op, call);
     }
     DL_TRY(check_admitted(self));
-    return end_cpu_part(self, op, dl_backend_run(self->pair.cpu, op, call));
+    return end_cpu_part(self, op, dl_backend_run(self->pair.base.cpu, op, call));
 }
 
 static dl_status
@@ -192,7 +193,7 @@ dl_ucc_compare_sizes(dl_ucc_backend *self, const dl_op_context *op,
     dl_call call = dl_call_all_gather(&blocks[self->rank], blocks);
     memcpy(call.tensor.data, from->counts, bytes);
     memcpy((uint64_t *)call.tensor.data + count, to->counts, bytes);
-    status = end_cpu_part(self, op, dl_backend_run(self->pair.cpu, op, &call));
+    status = end_cpu_part(self, op, dl_backend_run(self->pair.base.cpu, op, &call));
     if (status == DL_OK) {
         status = compare_sizes(self, op, rows);
     }
@@ -243,7 +244,7 @@ send_failure(dl_ucc_backend *self, const dl_op_context *op)
     snprintf(told.text, sizeof told.text, "%.200s gave up %s #%" PRIu64 ": %.1600s",
              self->label, dl_op_type_name(op->fingerprint.op), op->sequence,
              error.text);
-    self->pair.cpu->ops->abort(self->pair.cpu, &told);
+    self->pair.base.cpu->ops->abort(self->pair.base.cpu, &told);
     (void)dl_rethrow(&error);
     publish_failure(self, op);
     return error.status;
@@ -285,7 +286,7 @@ fail_late_operation(const dl_ucc_backend *self, const dl_op_context *op)
 static dl_status
 check_loss(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
 {
-    if (self->pair.cpu->ops->lost(self->pair.cpu, -1) == DL_OK
+    if (self->pair.base.cpu->ops->lost(self->pair.base.cpu, -1) == DL_OK
         || ++patience->slices_after_loss < LAST_SLICES) {
         return DL_OK;
     }
