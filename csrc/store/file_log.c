@@ -462,17 +462,26 @@ dl_file_log_write(dl_file_log *log, int fd, const char *space, dl_bytes key,
                   dl_bytes value)
 {
     dl_buffer record = {0};
-    uint64_t needed;
     dl_status status = encode_record(&record, space, key, value);
 
     if (status == DL_OK) {
         status = append_record(log, fd, dl_buffer_bytes(&record));
     }
     if (status == DL_OK) {
-        /* If this runs out of memory, the record is in the file all the same, and the
-         * next call reads it from there. */
-        (void)apply_piece(log, dl_buffer_bytes(&record), &needed);
+        log->offset += record.size;
+    } else {
+        forget_image(log);
     }
     dl_buffer_fini(&record);
     return status;
+}
+
+dl_status
+dl_file_log_count(dl_file_log *log, int fd, const char *counter, int64_t number)
+{
+    char text[DL_COUNTER_TEXT_SIZE + 1];
+    dl_bytes value = dl_counter_format(number, text);
+
+    DL_TRY(dl_file_log_write(log, fd, counter, DL_LITERAL(""), value));
+    return apply_record(log, dl_bytes_of(counter), value);
 }

@@ -70,9 +70,15 @@ dl_status dl_file_log_read(dl_file_log *log, int fd);
  * visible without its lock: changes by other hosts may become visible later. */
 bool dl_file_log_is_current(const dl_file_log *log);
 
-/* Appends a record for `key` with the prefix `space`, and updates the image, which must
- * cover the whole file.  On failure nothing has changed. */
+/* Appends a record of what the image says of `key` already: with the prefix `space`.  The
+ * image must cover the whole file.  On failure the file is as before, and the image is
+ * empty, so that the next dl_file_log_read() reads all of it. */
 dl_status dl_file_log_write(dl_file_log *log, int fd, const char *space, dl_bytes key,
                             dl_bytes value);
+
+/* Sets the counter of members with the key `counter`, in the file and in the image; fails
+ * as dl_file_log_write() does. */
+dl_status dl_file_log_count(dl_file_log *log, int fd, const char *counter,
+                            int64_t number);
 
 #endif

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "base/thread.h"
-#include "store/counter.h"
 #include "store/execute.h"
 #include "store/file_log.h"
 
@@ -68,99 +67,49 @@ lock_image(file_store *self, dl_file_access access, dl_deadline deadline, int *f
     return DL_OK;
 }
 
+/* Writes what the request has made of its key in the image; nothing unless it has changed
+ * the key. */
 static dl_status
-write_value(file_store *self, int fd, dl_bytes key, dl_bytes value)
+write_change(file_store *self, int fd, const dl_store_request *request,
+             const dl_buffer *changes)
 {
-    return dl_file_log_write(&self->log, fd, DL_FILE_SET, key, value);
-}
+    const dl_blob *value = dl_table_get(&self->log.table, request->key);
 
-static dl_status
-add_locked(file_store *self, int fd, const dl_store_request *request, int64_t *sum)
-{
-    const dl_blob *held = dl_table_get(&self->log.table, request->key);
-    char text[DL_COUNTER_TEXT_SIZE + 1];
-
-    *sum = request->number;
-    if (held != NULL) {
-        DL_TRY(dl_counter_add(request->key, dl_blob_bytes(held), request->number, sum));
+    if (changes->size == 0) {
+        return DL_OK;
     }
-    return write_value(self, fd, request->key, dl_counter_format(*sum, text));
+    return value == NULL ? dl_file_log_write(&self->log, fd, DL_FILE_DELETE,
+                                             request->key, DL_LITERAL(""))
+                         : dl_file_log_write(&self->log, fd, DL_FILE_SET, request->key,
+                                             dl_blob_bytes(value));
 }
 
-static dl_status
-compare_set_locked(file_store *self, int fd, const dl_store_request *request,
-                   dl_buffer *answer)
-{
-    const dl_blob *held = dl_table_get(&self->log.table, request->key);
-    /* The reply for an absent key is the expected value, as in torch's stores. */
-    dl_bytes current = held == NULL ? request->expected : dl_blob_bytes(held);
-    bool is_match = held == NULL ? request->expected.size == 0
-                                 : dl_bytes_equal(current, request->expected);
-
-    DL_TRY(dl_buffer_set(answer, is_match ? request->value : current));
-    return is_match ? write_value(self, fd, request->key, request->value) : DL_OK;
-}
-
-/* Not done by the generic loop of compare_set: under the lock no append can be lost. */
-static dl_status
-append_locked(file_store *self, int fd, const dl_store_request *request)
-{
-    const dl_blob *held = dl_table_get(&self->log.table, request->key);
-    dl_buffer longer = {0};
-
-    if (held != NULL) {
-        dl_buffer_put(&longer, dl_blob_bytes(held));
-    }
-    dl_buffer_put(&longer, request->value);
-    dl_status status = dl_buffer_check(&longer);
-    if (status == DL_OK) {
-        status = write_value(self, fd, request->key, dl_buffer_bytes(&longer));
-    }
-    dl_buffer_fini(&longer);
-    return status;
-}
-
-static dl_status
-delete_locked(file_store *self, int fd, dl_bytes key, int64_t *existed)
-{
-    *existed = dl_table_get(&self->log.table, key) != NULL;
-    return *existed
-               ? dl_file_log_write(&self->log, fd, DL_FILE_DELETE, key, DL_LITERAL(""))
-               : DL_OK;
-}
-
-/* Executes a request that may modify the store, by appending a record. */
+/* Executes a request that may modify the store, on the image, and appends a record.  If
+ * that fails, the image is read again, so that nothing has changed. */
 static dl_status
 execute_change(file_store *self, const dl_store_request *request, dl_store_reply *reply,
                dl_deadline deadline)
 {
     bool is_delete = request->op == DL_OP_DELETE_KEY;
-    int64_t number = 0;
-    dl_status status;
+    dl_table *table = &self->log.table;
+    dl_table_reply held = {0};
+    dl_buffer changes = {0};
     int fd;
 
     DL_TRY(lock_image(self, is_delete ? DL_FILE_UPDATE : DL_FILE_WRITE, deadline, &fd));
-    switch (request->op) {
-    case DL_OP_SET:
-        status = write_value(self, fd, request->key, request->value);
-        break;
-    case DL_OP_ADD:
-        status = add_locked(self, fd, request, &number);
-        break;
-    case DL_OP_COMPARE_SET:
-        status = compare_set_locked(self, fd, request, reply->values);
-        break;
-    case DL_OP_APPEND:
-        status = append_locked(self, fd, request);
-        break;
-    default:
-        status = delete_locked(self, fd, request->key, &number);
-        break;
+    table->changes = &changes;
+    dl_status status = dl_table_execute(table, request, &held);
+    table->changes = NULL;
+    if (status == DL_OK) {
+        status = write_change(self, fd, request, &changes);
+    }
+    if (status == DL_OK) {
+        status = dl_table_hold(table, request, &held, reply);
     }
     unlock_image(self, fd);
+    dl_buffer_fini(&changes);
     DL_TRY(status);
-    reply->number = number;
-    return DL_OK;
+    return dl_table_give(&held, request, reply);
 }
 
 /* A request that never modifies the store, and its result: DL_NOT_FOUND while keys that
@@ -284,15 +233,6 @@ file_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
 }
 
 /* Members are counted in the file itself, so that the last one can tell that it is. */
-static dl_status
-count_in(file_store *self, int fd, const char *counter, int64_t number)
-{
-    char text[DL_COUNTER_TEXT_SIZE + 1];
-
-    return dl_file_log_write(&self->log, fd, counter, DL_LITERAL(""),
-                             dl_counter_format(number, text));
-}
-
 static void
 file_close(dl_store *store)
 {
@@ -306,9 +246,10 @@ file_close(dl_store *store)
     if (fd >= 0) {
         int64_t cleanups = self->log.cleanup_count + 1;
         int64_t references = self->log.reference_count - 1;
-        dl_status status = count_in(self, fd, DL_FILE_CLEANUPS, cleanups);
+        dl_status status =
+            dl_file_log_count(&self->log, fd, DL_FILE_CLEANUPS, cleanups);
         if (status == DL_OK) {
-            status = count_in(self, fd, DL_FILE_REFERENCES, references);
+            status = dl_file_log_count(&self->log, fd, DL_FILE_REFERENCES, references);
         }
         if (status == DL_OK && references == 0 && self->world_size >= 0
             && cleanups >= self->world_size) {
@@ -350,8 +291,8 @@ register_member(file_store *self, dl_deadline deadline)
     int fd;
 
     DL_TRY(lock_image(self, DL_FILE_WRITE, deadline, &fd));
-    dl_status status =
-        count_in(self, fd, DL_FILE_REFERENCES, self->log.reference_count + 1);
+    dl_status status = dl_file_log_count(&self->log, fd, DL_FILE_REFERENCES,
+                                         self->log.reference_count + 1);
     unlock_image(self, fd);
     return status;
 }
