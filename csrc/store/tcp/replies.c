@@ -14,8 +14,7 @@ void
 dl_replies_init(dl_replies *replies)
 {
     *replies = (dl_replies){0};
-    dl_list_init(&replies->lost);
-    dl_list_init(&replies->large);
+    dl_list_init(&replies->aging);
 }
 
 static void
@@ -25,13 +24,19 @@ set_size(dl_replies *replies, dl_reply_slot *slot, size_t size)
     slot->size = size;
 }
 
+static bool
+is_large(const dl_reply_slot *slot)
+{
+    return slot->value != NULL && slot->value->capacity >= LARGE_VALUE;
+}
+
 /* Updates the slot's share of the total. */
 static void
 count_slot(dl_replies *replies, dl_reply_slot *slot)
 {
     size_t size = sizeof *slot + slot->name.capacity;
 
-    if (slot->large.next != NULL) {
+    if (is_large(slot)) {
         size += slot->value->capacity;
     }
     set_size(replies, slot, size);
@@ -40,10 +45,14 @@ count_slot(dl_replies *replies, dl_reply_slot *slot)
 void
 dl_replies_drop_value(dl_replies *replies, dl_reply_slot *slot)
 {
+    bool was_large = is_large(slot);
+
     dl_blob_unref(slot->value);
     slot->value = NULL;
-    if (slot->large.next != NULL) {
-        dl_list_remove(&slot->large);
+    if (was_large) {
+        if (slot->session != NULL) {
+            dl_list_remove(&slot->aging);
+        }
         count_slot(replies, slot);
     }
 }
@@ -106,7 +115,7 @@ dl_replies_forget(dl_replies *replies, dl_reply_slot *slot)
                                         });
     }
     dl_replies_drop_value(replies, slot);
-    dl_list_remove(&slot->lost);
+    dl_list_remove(&slot->aging);
     dl_map_remove(&replies->slots, &slot->node);
     set_size(replies, slot, 0);
     dl_buffer_fini(&slot->name);
@@ -124,22 +133,6 @@ dl_replies_fini(dl_replies *replies)
         node = next;
     }
     dl_map_fini(&replies->slots);
-}
-
-static dl_reply_slot *
-first_lost(const dl_replies *replies)
-{
-    return dl_list_is_empty(&replies->lost)
-               ? NULL
-               : DL_LIST_ENTRY(replies->lost.next, dl_reply_slot, lost);
-}
-
-static dl_reply_slot *
-first_large(const dl_replies *replies)
-{
-    return dl_list_is_empty(&replies->large)
-               ? NULL
-               : DL_LIST_ENTRY(replies->large.next, dl_reply_slot, large);
 }
 
 /* Returns the item of an undelivered pop to its queue. */
@@ -160,10 +153,9 @@ forget_lost(dl_replies *replies, dl_table *table, dl_reply_slot *slot)
     replies->forgotten++;
 }
 
-/* Forgets a large value; if the slot's connection was lost, forgets the slot as well,
- * after returning an undelivered item. */
+/* Forgets the slot's large value, or all of one whose connection was lost. */
 static void
-forget_large(dl_replies *replies, dl_table *table, dl_reply_slot *slot)
+forget_old(dl_replies *replies, dl_table *table, dl_reply_slot *slot)
 {
     if (slot->session == NULL) {
         forget_lost(replies, table, slot);
@@ -180,19 +172,23 @@ static void
 limit_size(dl_replies *replies, dl_table *table, const dl_reply_slot *kept)
 {
     while (replies->limit != 0 && replies->size > replies->limit) {
-        dl_reply_slot *lost = first_lost(replies);
-        dl_reply_slot *large = first_large(replies);
-        if (large == kept) {
-            large = NULL;
+        dl_list *oldest = replies->aging.next;
+        if (kept != NULL && oldest == &kept->aging) {
+            oldest = oldest->next;
         }
-        if (lost != NULL && (large == NULL || lost->lost_since <= large->large_since)) {
-            forget_lost(replies, table, lost);
-        } else if (large != NULL) {
-            forget_large(replies, table, large);
-        } else {
+        if (oldest == &replies->aging) {
             return;
         }
+        forget_old(replies, table, DL_LIST_ENTRY(oldest, dl_reply_slot, aging));
     }
+}
+
+static void
+begin_aging(dl_replies *replies, dl_reply_slot *slot)
+{
+    slot->since = dl_now();
+    dl_list_remove(&slot->aging);
+    dl_list_append(&replies->aging, &slot->aging);
 }
 
 static dl_reply_slot *
@@ -275,9 +271,8 @@ take_record(dl_reply_slot *slot, dl_bytes record, dl_bytes name, dl_blob *item)
 static void
 keep_large(dl_replies *replies, dl_table *table, dl_reply_slot *slot)
 {
-    if (slot->value != NULL && slot->value->capacity >= LARGE_VALUE) {
-        slot->large_since = dl_now();
-        dl_list_append(&replies->large, &slot->large);
+    if (is_large(slot)) {
+        begin_aging(replies, slot);
         count_slot(replies, slot);
         limit_size(replies, table, slot);
     }
@@ -308,7 +303,7 @@ dl_replies_apply(dl_replies *replies, dl_table *table, const dl_change *change,
     }
     dl_replies_drop_value(replies, slot);
     dl_status status = take_record(slot, change->value, name, item);
-    if (slot->lost.next == NULL) {
+    if (slot->aging.next == NULL) {
         dl_replies_lose(replies, table, slot, false);
     }
     /* The limit may have forgotten the slot itself, which was the last to be lost. */
@@ -337,7 +332,9 @@ dl_replies_open(dl_replies *replies, dl_table *table, const dl_slot *named,
         dl_fail(DL_PROTOCOL, "a hello with a change out of sequence");
         return NULL;
     }
-    dl_list_remove(&slot->lost);
+    if (!is_large(slot)) {
+        dl_list_remove(&slot->aging);
+    }
     slot->is_undelivered = false;
     return slot;
 }
@@ -377,22 +374,25 @@ dl_replies_lose(dl_replies *replies, dl_table *table, dl_reply_slot *slot,
 {
     slot->session = NULL;
     slot->is_undelivered = is_undelivered && !slot->name.has_failed;
-    slot->lost_since = dl_now();
-    dl_list_append(&replies->lost, &slot->lost);
+    begin_aging(replies, slot);
     count_slot(replies, slot);
-    limit_size(replies, table, slot);
+    limit_size(replies, table, NULL);
+}
+
+static dl_reply_slot *
+oldest_of(const dl_replies *replies)
+{
+    return dl_list_is_empty(&replies->aging)
+               ? NULL
+               : DL_LIST_ENTRY(replies->aging.next, dl_reply_slot, aging);
 }
 
 int64_t
 dl_replies_next_wake(const dl_replies *replies)
 {
-    const dl_reply_slot *lost = first_lost(replies);
-    const dl_reply_slot *large = first_large(replies);
-    int64_t at = lost == NULL ? INT64_MAX : lost->lost_since + replies->age;
+    const dl_reply_slot *oldest = oldest_of(replies);
 
-    return large != NULL && large->large_since + replies->age < at
-               ? large->large_since + replies->age
-               : at;
+    return oldest == NULL ? INT64_MAX : oldest->since + replies->age;
 }
 
 void
@@ -400,12 +400,7 @@ dl_replies_wake(dl_replies *replies, dl_table *table, int64_t now)
 {
     dl_reply_slot *slot;
 
-    while ((slot = first_lost(replies)) != NULL
-           && slot->lost_since + replies->age <= now) {
-        forget_lost(replies, table, slot);
-    }
-    while ((slot = first_large(replies)) != NULL
-           && slot->large_since + replies->age <= now) {
-        forget_large(replies, table, slot);
+    while ((slot = oldest_of(replies)) != NULL && slot->since + replies->age <= now) {
+        forget_old(replies, table, slot);
     }
 }

@@ -42,16 +42,13 @@ typedef struct dl_reply_slot {
     dl_buffer name;      /* QUEUE_POP: the queue's, to which the item may be returned */
     bool is_undelivered; /* the connection was lost before the reply was sent */
     size_t size;         /* its share of the total */
-    dl_list lost;        /* in the list of slots without a connection, by time */
-    int64_t lost_since;
-    dl_list large; /* in the list of slots with a large value, by time */
-    int64_t large_since;
+    dl_list aging;       /* while it has no connection, or a large value: in the list */
+    int64_t since;       /* the later of when it lost the one and got the other */
 } dl_reply_slot;
 
 typedef struct dl_replies {
     dl_map slots;
-    dl_list lost;
-    dl_list large;
+    dl_list aging;      /* slots to forget, or their values; the oldest first */
     dl_buffer *changes; /* gets records, as that of the table; NULL: none */
     size_t size;        /* bytes of all slots, and of the large values they hold */
     uint64_t limit;     /* of `size`; exceeded only by slots in use, without values */
