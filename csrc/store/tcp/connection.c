@@ -192,7 +192,7 @@ ask_large(dl_connection *connection, dl_store_request *request, dl_bytes key_pre
 
     request->is_checked = connection->is_distlite;
     connection->is_changing = true;
-    dl_wire_put_request_head(out, request, key_prefix);
+    (void)dl_wire_put_request_head(out, request, key_prefix);
     size_t head_size = out->size;
     if (!connection->is_distlite) {
         put_ping(connection);

@@ -120,7 +120,7 @@ put_field(dl_buffer *out, dl_request_field field, const dl_store_request *reques
         dl_put_bytes(out, request->expected);
         break;
     case DL_FIELD_VALUE:
-        dl_put_bytes(out, request->value);
+        dl_put_u64(out, request->value.size); /* the last field: the bytes follow */
         break;
     case DL_FIELD_COUNT:
         dl_put_u64(out, request->count);
@@ -132,36 +132,29 @@ put_field(dl_buffer *out, dl_request_field field, const dl_store_request *reques
     }
 }
 
-static void
-put_opcode(dl_buffer *out, const dl_store_request *request)
+bool
+dl_wire_put_request_head(dl_buffer *out, const dl_store_request *request,
+                         dl_bytes key_prefix)
 {
+    const dl_request_field *field = dl_request_kinds[request->op].fields;
+    bool has_value = false;
+
     dl_put_u8(out,
               (uint8_t)(request->op | (request->is_checked ? DL_WIRE_CHECKED : 0)));
+    for (; *field != DL_FIELD_END; field++) {
+        put_field(out, *field, request, key_prefix);
+        has_value = *field == DL_FIELD_VALUE;
+    }
+    return has_value;
 }
 
 void
 dl_wire_put_request(dl_buffer *out, const dl_store_request *request,
                     dl_bytes key_prefix)
 {
-    const dl_request_field *field = dl_request_kinds[request->op].fields;
-
-    put_opcode(out, request);
-    for (; *field != DL_FIELD_END; field++) {
-        put_field(out, *field, request, key_prefix);
+    if (dl_wire_put_request_head(out, request, key_prefix)) {
+        dl_buffer_put(out, request->value);
     }
-}
-
-void
-dl_wire_put_request_head(dl_buffer *out, const dl_store_request *request,
-                         dl_bytes key_prefix)
-{
-    const dl_request_field *field = dl_request_kinds[request->op].fields;
-
-    put_opcode(out, request);
-    for (; *field != DL_FIELD_VALUE; field++) {
-        put_field(out, *field, request, key_prefix);
-    }
-    dl_put_u64(out, request->value.size);
 }
 
 void
@@ -196,15 +189,6 @@ dl_wire_put_refusal(dl_buffer *out, uint8_t first)
  * size). */
 
 static int
-fail_limit(const dl_store_request *request, const char *what, uint64_t size,
-           size_t limit)
-{
-    dl_fail(DL_INVALID, "%s: %s of %" PRIu64 " bytes, the limit is %zu",
-            dl_wire_op_name(request->op), what, size, limit);
-    return -1;
-}
-
-static int
 take_opcode(dl_reader *reader, dl_store_request *request)
 {
     uint8_t byte;
@@ -223,41 +207,26 @@ take_opcode(dl_reader *reader, dl_store_request *request)
     return 1;
 }
 
-/* Takes a blob of at most `limit` bytes, or sets how many bytes are needed for it.  In
- * either case `blob->size` is the announced size, for the error. */
+/* Takes a key or a value, or sets how many bytes are needed for it. */
 static int
-take_blob(dl_wire_cursor *cursor, dl_reader *reader, size_t limit, dl_bytes *blob)
+take_blob(dl_wire_cursor *cursor, dl_reader *reader, bool is_key, dl_bytes *blob,
+          const dl_store_request *request)
 {
+    size_t limit = is_key ? DL_WIRE_KEY_LIMIT : DL_WIRE_VALUE_LIMIT;
     dl_reader probe = *reader;
     uint64_t size = 0;
     int taken = dl_take_bytes(reader, limit, blob);
 
-    if (taken != 1) {
-        bool has_size = dl_take_u64(&probe, &size);
-        *blob = (dl_bytes){.size = (size_t)size};
-        cursor->needed = cursor->position + sizeof size + (has_size ? (size_t)size : 0);
+    if (taken == 1) {
+        return 1;
+    }
+    bool has_size = dl_take_u64(&probe, &size);
+    cursor->needed = cursor->position + sizeof size + (has_size ? (size_t)size : 0);
+    if (taken < 0) {
+        dl_fail(DL_INVALID, "%s: %s of %" PRIu64 " bytes, the limit is %zu",
+                dl_wire_op_name(request->op), is_key ? "key" : "value", size, limit);
     }
     return taken;
-}
-
-static int
-take_key(dl_wire_cursor *cursor, dl_reader *reader, dl_bytes *key,
-         const dl_store_request *request)
-{
-    int taken = take_blob(cursor, reader, DL_WIRE_KEY_LIMIT, key);
-
-    return taken >= 0 ? taken
-                      : fail_limit(request, "key", key->size, DL_WIRE_KEY_LIMIT);
-}
-
-static int
-take_value(dl_wire_cursor *cursor, dl_reader *reader, dl_bytes *value,
-           const dl_store_request *request)
-{
-    int taken = take_blob(cursor, reader, DL_WIRE_VALUE_LIMIT, value);
-
-    return taken >= 0 ? taken
-                      : fail_limit(request, "value", value->size, DL_WIRE_VALUE_LIMIT);
 }
 
 static int
@@ -307,8 +276,7 @@ take_items(dl_wire_cursor *cursor, dl_reader *reader, const dl_store_request *re
     while (cursor->left > 0) {
         const uint8_t *start = reader->next;
         bool is_value = has_pairs(request->op) && cursor->left % 2 == 1;
-        int taken = is_value ? take_value(cursor, reader, &item, request)
-                             : take_key(cursor, reader, &item, request);
+        int taken = take_blob(cursor, reader, !is_value, &item, request);
         if (taken != 1) {
             return taken;
         }
@@ -328,11 +296,11 @@ take_field(dl_wire_cursor *cursor, dl_request_field field, dl_reader *reader,
     case DL_FIELD_I64:
         return take_number(cursor, reader, 8, &request->number);
     case DL_FIELD_KEY:
-        return take_key(cursor, reader, &request->key, request);
+        return take_blob(cursor, reader, true, &request->key, request);
     case DL_FIELD_EXPECTED:
-        return take_value(cursor, reader, &request->expected, request);
+        return take_blob(cursor, reader, false, &request->expected, request);
     case DL_FIELD_VALUE:
-        return take_value(cursor, reader, &request->value, request);
+        return take_blob(cursor, reader, false, &request->value, request);
     case DL_FIELD_COUNT:
         return take_count(cursor, reader, request);
     case DL_FIELD_KEYS:

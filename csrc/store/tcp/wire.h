@@ -94,9 +94,10 @@ void dl_wire_take_welcome(const uint8_t *bytes, dl_wire_welcome *welcome);
 void dl_wire_put_request(dl_buffer *out, const dl_store_request *request,
                          dl_bytes key_prefix);
 
-/* Appends a request whose last field is its value without the bytes of that, which the
- * caller sends from its own memory right after, so that a large value is not copied. */
-void dl_wire_put_request_head(dl_buffer *out, const dl_store_request *request,
+/* The same without the bytes of the value, which is the last field of every request that
+ * has one: the caller sends them from its own memory, so that a large one is not copied.
+ * Returns whether the request has a value. */
+bool dl_wire_put_request_head(dl_buffer *out, const dl_store_request *request,
                               dl_bytes key_prefix);
 
 /* The progress in decoding a request, so that every byte is examined once, however the
