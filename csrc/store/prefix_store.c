@@ -111,24 +111,11 @@ prefix_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     return status;
 }
 
-/* Needs no check for a forked child: the store below makes its own. */
-static bool
-prefix_local_address(dl_store *store, struct dl_address *address)
-{
-    return dl_store_local_address(store_below(store), address);
-}
-
 static void
 prefix_free(dl_store *store)
 {
     dl_store_unref(store_below(store));
     free(store);
-}
-
-static dl_secret *
-prefix_secret(dl_store *store)
-{
-    return dl_store_secret(store_below(store));
 }
 
 static const dl_store_ops prefix_ops = {
@@ -137,9 +124,7 @@ static const dl_store_ops prefix_ops = {
     .execute = prefix_execute,
     .clone = prefix_clone,
     .free = prefix_free,
-    .timeout_owner = store_below,
-    .local_address = prefix_local_address,
-    .secret = prefix_secret,
+    .below = store_below,
 };
 
 dl_status

@@ -66,11 +66,11 @@ dl_store_close(dl_store *store)
 }
 
 static dl_store *
-timeout_owner(dl_store *store)
+bottom_of(dl_store *store)
 {
     /* Views may be nested. */
-    while (store->ops->timeout_owner != NULL) {
-        store = store->ops->timeout_owner(store);
+    while (store->ops->below != NULL) {
+        store = store->ops->below(store);
     }
     return store;
 }
@@ -79,14 +79,13 @@ int64_t
 dl_store_timeout(dl_store *store)
 {
     /* Relaxed: no other memory is published with the timeout. */
-    return atomic_load_explicit(&timeout_owner(store)->timeout, memory_order_relaxed);
+    return atomic_load_explicit(&bottom_of(store)->timeout, memory_order_relaxed);
 }
 
 void
 dl_store_set_timeout(dl_store *store, int64_t timeout)
 {
-    atomic_store_explicit(&timeout_owner(store)->timeout, timeout,
-                          memory_order_relaxed);
+    atomic_store_explicit(&bottom_of(store)->timeout, timeout, memory_order_relaxed);
 }
 
 bool
@@ -95,24 +94,29 @@ dl_store_has_extended_api(dl_store *store)
     return store->ops->has_extended_api;
 }
 
-/* A view does little more than the store below it, which also keeps its timeout. */
+/* A view does little more than the store below it. */
 bool
 dl_store_is_brief(dl_store *store)
 {
-    return timeout_owner(store)->ops->is_brief;
+    return bottom_of(store)->ops->is_brief;
 }
 
 dl_secret *
 dl_store_secret(dl_store *store)
 {
-    return store->ops->secret == NULL ? NULL : store->ops->secret(store);
+    dl_store *bottom = bottom_of(store);
+
+    return bottom->ops->secret == NULL ? NULL : bottom->ops->secret(bottom);
 }
 
 bool
 dl_store_local_address(dl_store *store, struct dl_address *address)
 {
-    return store->ops->local_address != NULL && dl_store_admit(store) == DL_OK
-           && store->ops->local_address(store, address);
+    dl_store *bottom = bottom_of(store);
+
+    return bottom->ops->local_address != NULL && dl_store_admit(store) == DL_OK
+           && dl_store_admit(bottom) == DL_OK
+           && bottom->ops->local_address(bottom, address);
 }
 
 dl_status
@@ -427,15 +431,6 @@ dl_store_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
                                      : store->ops->clone(store, clone, deadline);
 }
 
-static void
-append_key(char *text, size_t room, size_t *size, dl_bytes key)
-{
-    /* Of a key that is longer than the text, the rest is not shown. */
-    size_t shown = key.size < room ? key.size : room;
-
-    dl_text_append_escaped(text, room, size, (const char *)key.data, shown);
-}
-
 dl_status
 dl_store_fail_timeout(const char *prefix, const dl_bytes *keys, size_t count,
                       dl_deadline deadline)
@@ -447,7 +442,8 @@ dl_store_fail_timeout(const char *prefix, const dl_bytes *keys, size_t count,
         const char *separator = i == 0 ? "" : ", ";
         size_t before = size;
         dl_text_append(names, sizeof names, &size, "%s%s", separator, prefix);
-        append_key(names, sizeof names, &size, keys[i]);
+        dl_text_append_escaped(names, sizeof names, &size, (const char *)keys[i].data,
+                               keys[i].size);
         /* Leaves room for the rest of the text and for prefixes that callers add. */
         if (size > sizeof names - 300) {
             size = before;
@@ -458,17 +454,6 @@ dl_store_fail_timeout(const char *prefix, const dl_bytes *keys, size_t count,
     }
     return dl_fail(DL_TIMEOUT, "wait timeout after %" PRId64 "ms, keys: %s",
                    deadline.limit / DL_MILLISECOND, names);
-}
-
-dl_status
-dl_store_fail_barrier_timeout(dl_bytes key, dl_deadline deadline)
-{
-    char name[DL_ERROR_TEXT_SIZE] = "";
-    size_t size = 0;
-
-    append_key(name, sizeof name, &size, key);
-    return dl_fail(DL_TIMEOUT, "barrier timeout after %" PRId64 "ms, key: %s",
-                   deadline.limit / DL_MILLISECOND, name);
 }
 
 /* Bytes of a key that an error about this key alone quotes. */
@@ -490,6 +475,13 @@ quote_key(dl_bytes key)
     dl_text_append(quoted.text, sizeof quoted.text, &size, "%s",
                    key.size > shown ? "..." : "");
     return quoted;
+}
+
+dl_status
+dl_store_fail_barrier_timeout(dl_bytes key, dl_deadline deadline)
+{
+    return dl_fail(DL_TIMEOUT, "barrier timeout after %" PRId64 "ms, key: %s",
+                   deadline.limit / DL_MILLISECOND, quote_key(key).text);
 }
 
 dl_status

@@ -52,12 +52,12 @@ typedef struct dl_store_ops {
     /* Frees the store.  Called with the last reference, after close; in a forked child
      * without close, and then it must not touch what is shared with the parent. */
     void (*free)(dl_store *);
-    /* Returns the store that keeps the timeout (PrefixStore: the store below); NULL if
-     * it is this one. */
-    dl_store *(*timeout_owner)(dl_store *);
+    /* Returns the store of which this one is a view, and which answers in its place what
+     * follows and has its timeout.  NULL: this one is no view. */
+    dl_store *(*below)(dl_store *);
     bool (*local_address)(dl_store *, struct dl_address *); /* may be NULL */
-    /* Returns the secret that users of the data have to prove (PrefixStore: to the
-     * store below), or NULL if they need not.  May be NULL. */
+    /* Returns the secret that users of the data have to prove, or NULL if they need not.
+     * May be NULL. */
     dl_secret *(*secret)(dl_store *);
 } dl_store_ops;
 

@@ -470,7 +470,7 @@ python_free(dl_store *store)
 
 /* Needs no GIL: a copy holds its object, whose store is fixed. */
 static dl_store *
-timeout_owner(dl_store *store)
+store_below(dl_store *store)
 {
     return dlpy_store_made(((dlpy_python_store *)store)->object);
 }
@@ -543,7 +543,7 @@ copy_store(dlpy_python_store *copy, const dlpy_python_store *own)
     *copy = (dlpy_python_store){.ops = own->ops, .object = own->object};
     memcpy(copy->kind, own->kind, sizeof copy->kind);
     copy->ops.kind = copy->kind;
-    copy->ops.timeout_owner = timeout_owner;
+    copy->ops.below = store_below;
     dl_store_init(&copy->base, &copy->ops);
     atomic_init(&copy->base.is_closed, atomic_load(&own->base.is_closed));
 }
