@@ -102,13 +102,6 @@ dl_table_execute(dl_table *table, const dl_store_request *request,
     }
 }
 
-static dl_status
-add_listed_key(void *names, dl_bytes name)
-{
-    dl_put_bytes(names, name);
-    return dl_buffer_check(names);
-}
-
 void
 dl_table_put_facts(const dl_table *table, dl_buffer *text)
 {
@@ -150,7 +143,7 @@ dl_table_hold(const dl_table *table, const dl_store_request *request,
         return hold_values(table, request, held);
     case DL_OP_LIST_KEYS:
         dl_buffer_clear(reply->values);
-        return dl_table_list(table, add_listed_key, reply->values);
+        return dl_table_put_names(table, reply->values);
     case DL_OP_STATS:
         dl_buffer_clear(reply->values);
         dl_table_put_facts(table, reply->values);

@@ -24,7 +24,7 @@ typedef struct dl_table_reply {
 /* Executes any request except BARRIER and those of a connection, as far as possible
  * without waiting; takes over request->blob.  The values of a MULTI_GET, the names of a
  * LIST_KEYS and the counts of a STATS are left in the table, where the owner reads them
- * (dl_table_get(), dl_table_list(), dl_table_put_facts()).
+ * (dl_table_get(), dl_table_put_names(), dl_table_put_facts()).
  *
  * If a request has to wait, the status has no text: DL_NOT_FOUND (GET, MULTI_GET, WAIT:
  * a key is absent) or DL_QUEUE_EMPTY. */

@@ -41,7 +41,7 @@ dl_table_init(dl_table *table)
 static void
 free_entry(dl_table *table, dl_table_entry *entry)
 {
-    while (entry->waitlist != NULL && entry->waitlist->first != NULL) {
+    while (dl_entry_has_items(entry)) {
         dl_blob_unref(dl_entry_take_item(table, entry));
     }
     free(entry->waitlist);
@@ -237,22 +237,6 @@ dl_table_delete(dl_table *table, dl_bytes key)
     return true;
 }
 
-static void
-insert_item(dl_table_waitlist *waitlist, dl_queue_item *item, bool is_first)
-{
-    if (waitlist->last == NULL) {
-        waitlist->first = item;
-        waitlist->last = item;
-    } else if (is_first) {
-        item->next = waitlist->first;
-        waitlist->first = item;
-    } else {
-        waitlist->last->next = item;
-        waitlist->last = item;
-    }
-    waitlist->queue_size++;
-}
-
 /* Takes over the reference to `blob`, also on failure; NULL is a failed allocation. */
 static dl_status
 put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
@@ -275,7 +259,9 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
     }
     *item = (dl_queue_item){.blob = blob};
     table->size += dl_queue_item_size(item);
-    insert_item(entry->waitlist, item, is_first);
+    dl_list *items = &entry->waitlist->items;
+    dl_list_append(is_first ? items->next : items, &item->node);
+    entry->waitlist->queue_size++;
     record_change(table, (dl_change){
                              .kind = is_first ? DL_CHANGE_PUT_BACK : DL_CHANGE_PUSH,
                              .key = key,
@@ -304,7 +290,8 @@ dl_table_queue_size(const dl_table *table, dl_bytes key)
 {
     const dl_table_entry *entry = dl_entry_find(table, key);
 
-    return entry == NULL || entry->waitlist == NULL ? 0 : entry->waitlist->queue_size;
+    return entry == NULL || !dl_entry_has_items(entry) ? 0
+                                                       : entry->waitlist->queue_size;
 }
 
 int64_t
@@ -312,7 +299,7 @@ dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item)
 {
     dl_table_entry *entry = dl_entry_find(table, key);
 
-    if (entry == NULL || entry->waitlist == NULL || entry->waitlist->queue_size == 0) {
+    if (entry == NULL || !dl_entry_has_items(entry)) {
         return 0;
     }
     int64_t size = entry->waitlist->queue_size;

@@ -115,6 +115,7 @@ dl_entry_open_waitlist(dl_table *table, dl_bytes key)
     table->size += sizeof *waitlist;
     dl_list_init(&waitlist->plain);
     dl_list_init(&waitlist->barrier);
+    dl_list_init(&waitlist->items);
     entry->waitlist = waitlist;
     return entry;
 }
@@ -123,13 +124,10 @@ dl_blob *
 dl_entry_take_item(dl_table *table, dl_table_entry *entry)
 {
     dl_table_waitlist *waitlist = entry->waitlist;
-    dl_queue_item *item = waitlist->first;
+    dl_queue_item *item = DL_LIST_ENTRY(waitlist->items.next, dl_queue_item, node);
     dl_blob *blob = item->blob;
 
-    waitlist->first = item->next;
-    if (waitlist->first == NULL) {
-        waitlist->last = NULL;
-    }
+    dl_list_remove(&item->node);
     waitlist->queue_size--;
     table->size -= dl_queue_item_size(item);
     free(item);
@@ -163,13 +161,28 @@ dl_table_list(const dl_table *table, dl_status (*visit)(void *, dl_bytes),
 }
 
 static dl_status
+put_name(void *out, dl_bytes name)
+{
+    dl_put_bytes(out, name);
+    return dl_buffer_check(out);
+}
+
+dl_status
+dl_table_put_names(const dl_table *table, dl_buffer *out)
+{
+    return dl_table_list(table, put_name, out);
+}
+
+static dl_status
 list_queue(const dl_table_entry *entry, dl_status (*visit)(void *, dl_bytes, dl_bytes),
            void *context)
 {
-    const dl_queue_item *item = entry->waitlist == NULL ? NULL : entry->waitlist->first;
+    const dl_list *items = entry->waitlist == NULL ? NULL : &entry->waitlist->items;
 
-    for (; item != NULL; item = item->next) {
-        DL_TRY(visit(context, dl_map_key(&entry->node), dl_blob_bytes(item->blob)));
+    for (const dl_list *node = items; items != NULL && node->next != items;) {
+        node = node->next;
+        DL_TRY(visit(context, dl_map_key(&entry->node),
+                     dl_blob_bytes(DL_LIST_ENTRY(node, dl_queue_item, node)->blob)));
     }
     return DL_OK;
 }

@@ -8,7 +8,7 @@
 #include "store/table_state.h"
 
 typedef struct dl_queue_item {
-    struct dl_queue_item *next; /* a newer one */
+    dl_list node;
     dl_blob *blob;
 } dl_queue_item;
 
@@ -18,8 +18,7 @@ typedef struct dl_queue_item {
 typedef struct dl_table_waitlist {
     dl_list plain; /* all kinds of waiters but those of a barrier */
     dl_list barrier;
-    dl_queue_item *first; /* the oldest */
-    dl_queue_item *last;
+    dl_list items; /* of the queue, the oldest first */
     int64_t queue_size;
 } dl_table_waitlist;
 
@@ -30,12 +29,6 @@ typedef struct dl_table_entry {
     dl_table_waitlist *waitlist; /* NULL: no waiters, and the queue is empty */
     uint8_t key[];
 } dl_table_entry;
-
-/* The two ways in which a name can exist. */
-typedef struct dl_presence {
-    bool has_value;
-    bool has_items;
-} dl_presence;
 
 static inline size_t
 dl_table_blob_size(const dl_blob *blob)
@@ -49,21 +42,17 @@ dl_queue_item_size(const dl_queue_item *item)
     return sizeof *item + dl_table_blob_size(item->blob);
 }
 
-static inline dl_presence
-dl_entry_presence(const dl_table_entry *entry)
+static inline bool
+dl_entry_has_items(const dl_table_entry *entry)
 {
-    return (dl_presence){
-        .has_value = entry->value != NULL,
-        .has_items = entry->waitlist != NULL && entry->waitlist->queue_size > 0,
-    };
+    return entry->waitlist != NULL && entry->waitlist->queue_size > 0;
 }
 
+/* The two ways in which a name can exist. */
 static inline bool
 dl_entry_exists(const dl_table_entry *entry)
 {
-    dl_presence presence = dl_entry_presence(entry);
-
-    return presence.has_value || presence.has_items;
+    return entry->value != NULL || dl_entry_has_items(entry);
 }
 
 /* Checks whether `size` more bytes fit the limit. */
@@ -97,7 +86,10 @@ void dl_entry_remove_name(dl_table *table, dl_table_entry *entry);
 dl_status dl_table_list(const dl_table *table,
                         dl_status (*visit)(void *context, dl_bytes key), void *context);
 
-/* The same for each item of a queue, of each queue the oldest first. */
+/* Appends these names in the format of dl_put_bytes(). */
+dl_status dl_table_put_names(const dl_table *table, dl_buffer *out);
+
+/* Calls `visit` for each item of a queue, of each queue the oldest first. */
 dl_status dl_table_list_items(const dl_table *table,
                               dl_status (*visit)(void *context, dl_bytes key,
                                                  dl_bytes item),

@@ -29,15 +29,15 @@ make_ready(dl_table *table, dl_waiter *waiter)
 }
 
 static bool
-is_met(dl_wait_kind kind, dl_presence presence)
+is_met(dl_wait_kind kind, const dl_table_entry *entry)
 {
     switch (kind) {
     case DL_WAIT_VALUES:
-        return presence.has_value;
+        return entry->value != NULL;
     case DL_WAIT_ITEMS:
-        return presence.has_items;
+        return dl_entry_has_items(entry);
     default:
-        return presence.has_value || presence.has_items;
+        return dl_entry_exists(entry);
     }
 }
 
@@ -56,7 +56,6 @@ void
 dl_entry_changed(dl_table *table, const dl_table_entry *entry)
 {
     dl_table_waitlist *waitlist = entry->waitlist;
-    dl_presence presence = dl_entry_presence(entry);
 
     if (waitlist == NULL) {
         return;
@@ -64,7 +63,7 @@ dl_entry_changed(dl_table *table, const dl_table_entry *entry)
     for (dl_list *node = waitlist->plain.next, *next; node != &waitlist->plain;
          node = next) {
         next = node->next;
-        if (is_met(waiter_of(node)->kind, presence)) {
+        if (is_met(waiter_of(node)->kind, entry)) {
             make_ready(table, waiter_of(node));
         }
     }
@@ -117,7 +116,7 @@ dl_waiter_advance(dl_table *table, dl_waiter *waiter)
     for (; waiter->next < waiter->count; waiter->next++) {
         dl_bytes key = waiter->keys[waiter->next];
         const dl_table_entry *entry = dl_entry_find(table, key);
-        if (entry == NULL || !is_met(waiter->kind, dl_entry_presence(entry))) {
+        if (entry == NULL || !is_met(waiter->kind, entry)) {
             return dl_waiter_link(table, waiter, key);
         }
     }

@@ -80,7 +80,7 @@ CHECK_CASE(a_server_reports_what_it_holds)
     CHECK_EQUAL(told(&f, "refusals/keys"), 1);
     for (int limit = 0; limit < DL_LIMIT_COUNT; limit++) {
         char name[64];
-        snprintf(name, sizeof name, "refusals/%s", dl_limit_name((dl_limit)limit));
+        snprintf(name, sizeof name, "refusals/%s", dl_limit_names[limit]);
         CHECK_EQUAL(told(&f, name), limit == DL_LIMIT_KEYS);
     }
     CHECK_EQUAL(told(&f, "closed/no_memory"), 0);

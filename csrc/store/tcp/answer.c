@@ -271,13 +271,6 @@ put_values(dl_output *output, const dl_table *table, const dl_store_request *req
     }
 }
 
-static dl_status
-put_listed_key(void *bytes, dl_bytes name)
-{
-    dl_put_bytes(bytes, name);
-    return DL_OK;
-}
-
 static void
 put_stats(const dl_session *session, dl_buffer *bytes)
 {
@@ -323,7 +316,7 @@ put_reply(dl_session *session, const dl_store_request *request,
         break;
     case DL_REPLY_NAMES:
         dl_put_i64(&output->bytes, reply->number);
-        (void)dl_table_list(table, put_listed_key, &output->bytes);
+        (void)dl_table_put_names(table, &output->bytes);
         break;
     case DL_REPLY_CANCELLED:
         dl_put_u8(&output->bytes, DL_WIRE_CANCELLED);

@@ -173,7 +173,7 @@ dl_hub_put_stats(const dl_hub *hub, dl_buffer *text)
         dl_journal_put_stats(hub->journal, text);
     }
     for (int limit = 0; limit < DL_LIMIT_COUNT; limit++) {
-        snprintf(name, sizeof name, "refusals/%s", dl_limit_name((dl_limit)limit));
+        snprintf(name, sizeof name, "refusals/%s", dl_limit_names[limit]);
         dl_reply_put_fact(text, name, refusals_of(hub, (dl_limit)limit));
     }
     for (int status = DL_OK + 1; status <= DL_STATUS_LAST; status++) {

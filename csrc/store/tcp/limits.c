@@ -27,6 +27,16 @@
 
 #define UNKNOWN_MEMORY (UINT64_C(64) << 30)
 
+const char *const dl_limit_names[DL_LIMIT_COUNT] = {
+    [DL_LIMIT_VALIDATE] = "validate",
+    [DL_LIMIT_STALL] = "stall",
+    [DL_LIMIT_CONNECTIONS] = "connections",
+    [DL_LIMIT_KEYS] = "keys",
+    [DL_LIMIT_BYTES] = "bytes",
+    [DL_LIMIT_PENDING] = "pending",
+    [DL_LIMIT_REPLIES] = "replies",
+};
+
 static uint64_t
 host_memory(void)
 {
@@ -104,20 +114,4 @@ dl_limits_read(dl_limits *limits)
     set_bytes(&read, bytes);
     *limits = read;
     return DL_OK;
-}
-
-const char *
-dl_limit_name(dl_limit limit)
-{
-    static const char *const names[DL_LIMIT_COUNT] = {
-        [DL_LIMIT_VALIDATE] = "validate",
-        [DL_LIMIT_STALL] = "stall",
-        [DL_LIMIT_CONNECTIONS] = "connections",
-        [DL_LIMIT_KEYS] = "keys",
-        [DL_LIMIT_BYTES] = "bytes",
-        [DL_LIMIT_PENDING] = "pending",
-        [DL_LIMIT_REPLIES] = "replies",
-    };
-
-    return names[limit];
 }

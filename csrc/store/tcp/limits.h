@@ -40,7 +40,7 @@ dl_limits dl_limits_default(void);
  * DL_INVALID names the invalid variable; `*limits` is then unchanged. */
 dl_status dl_limits_read(dl_limits *limits);
 
-/* Returns the name in STATS, such as "validate". */
-const char *dl_limit_name(dl_limit limit);
+/* The names in STATS, such as "validate". */
+extern const char *const dl_limit_names[DL_LIMIT_COUNT];
 
 #endif
