@@ -448,24 +448,6 @@ dl_local_service_connect(const char *name, int *fd)
     return DL_OK;
 }
 
-dl_status
-dl_local_wait(struct pollfd *fds, int count, dl_deadline deadline)
-{
-    for (;;) {
-        int ready = poll(fds, (nfds_t)count, dl_deadline_poll(deadline, DL_WAIT_SLICE));
-        if (ready > 0) {
-            return DL_OK;
-        }
-        if (ready < 0 && errno != EINTR) {
-            return dl_fail(DL_INTERNAL, "poll: %s", strerror(errno));
-        }
-        DL_TRY(dl_interrupt_check());
-        if (dl_deadline_passed(deadline)) {
-            return DL_TIMEOUT;
-        }
-    }
-}
-
 static dl_status
 fail_lost(const char *what, int error)
 {
@@ -474,18 +456,6 @@ fail_lost(const char *what, int error)
                        what);
     }
     return dl_fail(DL_NETWORK, "%s a Unix socket: %s", what, strerror(error));
-}
-
-/* Waits for `events` after EAGAIN. */
-static dl_status
-wait_ready(int fd, short events, dl_deadline deadline)
-{
-    struct pollfd wanted = {.fd = fd, .events = events};
-    dl_status status = dl_local_wait(&wanted, 1, deadline);
-
-    return status == DL_TIMEOUT
-               ? dl_fail(DL_TIMEOUT, "the peer of a Unix socket did not answer in time")
-               : status;
 }
 
 dl_status
@@ -504,7 +474,7 @@ dl_local_send(int fd, const dl_parcel *parcel, dl_deadline deadline)
          * falls as the peers receive them. */
         bool is_crowded = errno == ETOOMANYREFS && !dl_deadline_passed(deadline);
         if (errno == EAGAIN) {
-            DL_TRY(wait_ready(fd, POLLOUT, deadline));
+            DL_TRY(dl_socket_await(fd, POLLOUT, deadline));
         } else if (errno == EINTR) {
             DL_TRY(dl_interrupt_check());
         } else if (is_crowded) {
@@ -593,7 +563,7 @@ receive_parcel(int fd, dl_parcel *parcel, dl_deadline deadline)
                              .msg_controllen = sizeof room.data};
     while ((size = recvmsg(fd, &message, MSG_CMSG_CLOEXEC)) < 0) {
         if (errno == EAGAIN) {
-            DL_TRY(wait_ready(fd, POLLIN, deadline));
+            DL_TRY(dl_socket_await(fd, POLLIN, deadline));
         } else if (errno == EINTR) {
             DL_TRY(dl_interrupt_check());
         } else if (errno != ECONNRESET) {

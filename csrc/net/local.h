@@ -25,8 +25,6 @@
 #ifndef DISTLITE_NET_LOCAL_H
 #define DISTLITE_NET_LOCAL_H
 
-#include <poll.h>
-
 #include "base/buffer.h"
 #include "base/deadline.h"
 #include "base/status.h"
@@ -111,8 +109,5 @@ dl_status dl_local_send(int fd, const dl_parcel *parcel, dl_deadline deadline);
  * failure the parcel stays empty.  DL_CLOSED: the peer is gone, and all messages that
  * it sent have been read; or it is a process of another user. */
 dl_status dl_local_receive(int fd, dl_parcel *parcel, dl_deadline deadline);
-
-/* Waits until one of `fds` is ready.  DL_TIMEOUT: no text is written. */
-dl_status dl_local_wait(struct pollfd *fds, int count, dl_deadline deadline);
 
 #endif

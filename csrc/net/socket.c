@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -190,19 +189,32 @@ transfer_flags(dl_deadline deadline)
     return dl_deadline_left(deadline) > 2 * PATIENCE ? 0 : MSG_DONTWAIT;
 }
 
-/* Waits until the descriptor is ready. */
-static dl_status
-await_ready(int fd, short events, dl_deadline deadline)
+dl_status
+dl_socket_wait(struct pollfd *fds, int count, dl_deadline deadline)
 {
-    struct pollfd entry = {.fd = fd, .events = events};
-
-    while (poll(&entry, 1, dl_deadline_poll(deadline, DL_WAIT_SLICE)) <= 0) {
-        if (dl_deadline_passed(deadline)) {
-            return dl_fail(DL_TIMEOUT, "the peer does not answer");
+    for (;;) {
+        int ready = poll(fds, (nfds_t)count, dl_deadline_poll(deadline, DL_WAIT_SLICE));
+        if (ready > 0) {
+            return DL_OK;
+        }
+        if (ready < 0 && errno != EINTR) {
+            return dl_fail(DL_INTERNAL, "poll: %s", strerror(errno));
         }
         DL_TRY(dl_interrupt_check());
+        if (dl_deadline_passed(deadline)) {
+            return DL_TIMEOUT;
+        }
     }
-    return DL_OK;
+}
+
+dl_status
+dl_socket_await(int fd, short events, dl_deadline deadline)
+{
+    struct pollfd entry = {.fd = fd, .events = events};
+    dl_status status = dl_socket_wait(&entry, 1, deadline);
+
+    return status == DL_TIMEOUT ? dl_fail(DL_TIMEOUT, "the peer does not answer")
+                                : status;
 }
 
 /* Handles a failed call; DL_OK means to try it again.  Calling poll(2) only now saves
@@ -214,7 +226,7 @@ wait_after_failure(int fd, short events, dl_deadline deadline)
     case EINTR:
         return dl_interrupt_check();
     case EAGAIN:
-        return await_ready(fd, events, deadline);
+        return dl_socket_await(fd, events, deadline);
     default:
         return fail_transfer(errno);
     }

@@ -7,6 +7,7 @@
 #ifndef DISTLITE_NET_SOCKET_H
 #define DISTLITE_NET_SOCKET_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -52,6 +53,12 @@ dl_status dl_socket_write(int fd, struct iovec *parts, int count, dl_deadline de
  * deadline it still takes what has arrived.  DL_CLOSED: the peer closed before that. */
 dl_status dl_socket_read(int fd, struct iovec room, size_t least, dl_deadline deadline,
                          size_t *size);
+
+/* Waits until one of `fds` is ready.  DL_TIMEOUT: no text is written. */
+dl_status dl_socket_wait(struct pollfd *fds, int count, dl_deadline deadline);
+
+/* Waits for `events` of one descriptor, after EAGAIN. */
+dl_status dl_socket_await(int fd, short events, dl_deadline deadline);
 
 /* Returns whether an idle connection is unusable: the peer has closed it, or has sent
  * bytes that were not requested. */

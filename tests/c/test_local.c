@@ -50,7 +50,7 @@ meet(int *here, int *there)
     CHECK_EQUAL(strlen(name) + 1, DL_LOCAL_NAME_SIZE);
     CHECK_STATUS(dl_local_accept(waiting.fd, key, there), DL_NOT_FOUND);
     CHECK_OK(try_call(name, key, soon(), here));
-    CHECK_OK(dl_local_wait(&waiting, 1, soon()));
+    CHECK_OK(dl_socket_wait(&waiting, 1, soon()));
     CHECK_OK(dl_local_accept(waiting.fd, key, there));
     hear(*there, "hello");
     dl_socket_close(waiting.fd);
@@ -170,7 +170,7 @@ CHECK_CASE(a_call_that_is_not_accepted_ends_with_the_listener)
     CHECK_OK(dl_local_listen(key, name, &listener));
     CHECK_OK(try_call(name, key, soon(), &fd));
     struct pollfd end = {.fd = fd, .events = POLLIN};
-    CHECK_STATUS(dl_local_wait(&end, 1, dl_deadline_after(0)), DL_TIMEOUT);
+    CHECK_STATUS(dl_socket_wait(&end, 1, dl_deadline_after(0)), DL_TIMEOUT);
     dl_socket_close(listener);
     CHECK_STATUS(dl_local_receive(fd, &parcel, soon()), DL_CLOSED);
     dl_socket_close(fd);
@@ -208,7 +208,7 @@ CHECK_CASE(connections_without_the_key_take_no_room)
     int before = open_files();
     flood(name);
     struct pollfd waiting = {.fd = listener, .events = POLLIN};
-    CHECK_STATUS(dl_local_wait(&waiting, 1, dl_deadline_after(0)), DL_TIMEOUT);
+    CHECK_STATUS(dl_socket_wait(&waiting, 1, dl_deadline_after(0)), DL_TIMEOUT);
     CHECK_OK(try_call(name, key, dl_deadline_after(0), &here));
     CHECK_OK(dl_local_accept(listener, key, &there));
     hear(there, "hello");
@@ -337,7 +337,7 @@ CHECK_CASE(a_silent_peer_is_a_timeout)
         DL_TIMEOUT);
     CHECK(dl_now() - start >= 120 * DL_MILLISECOND);
     struct pollfd waiting = {.fd = there, .events = POLLIN};
-    CHECK_STATUS(dl_local_wait(&waiting, 1, dl_deadline_after(0)), DL_TIMEOUT);
+    CHECK_STATUS(dl_socket_wait(&waiting, 1, dl_deadline_after(0)), DL_TIMEOUT);
     dl_parcel_drop(&parcel);
     dl_socket_close(here);
     dl_socket_close(there);

@@ -95,7 +95,7 @@ dl_invite_await(const dl_endpoint *endpoint, const char *group_name, int name,
     *table = -1;
     while (*fd < 0) {
         struct pollfd end = {.fd = endpoint->listener, .events = POLLIN};
-        DL_TRY(dl_local_wait(&end, 1, deadline));
+        DL_TRY(dl_socket_wait(&end, 1, deadline));
         DL_TRY(receive_caller(endpoint, group_name, name, fd, table));
     }
     return DL_OK;

@@ -370,7 +370,8 @@ dl_connection_take_status(dl_connection *connection, dl_deadline deadline)
     return status;
 }
 
-/* Reads the reply to a PING, whose nonce must be the one sent. */
+/* Reads the reply to a PING, whose nonce must be the one sent, or the refusal that a server
+ * which asks for a token sends in place of the first. */
 static dl_status
 take_pong(dl_connection *connection, dl_deadline deadline)
 {
@@ -380,13 +381,15 @@ take_pong(dl_connection *connection, dl_deadline deadline)
     DL_TRY(take_next(connection, sizeof got, deadline, &bytes));
     dl_reader reader = dl_reader_of((dl_bytes){bytes, sizeof got});
     dl_take_u32(&reader, &got);
-    if (got != connection->nonce) {
-        return dl_fail(DL_PROTOCOL,
-                       "Ping failed, invalid value returned from server. Expected: %u, "
-                       "Got: %u",
-                       connection->nonce, got);
+    if (got == connection->nonce) {
+        return DL_OK;
     }
-    return DL_OK;
+    return got == DL_WIRE_PROOF_REQUIRED
+               ? take_refusal(connection, "", deadline)
+               : dl_fail(DL_PROTOCOL,
+                         "Ping failed, invalid value returned from server. Expected: "
+                         "%u, Got: %u",
+                         connection->nonce, got);
 }
 
 dl_status
@@ -410,31 +413,23 @@ dl_connection_end_reply(dl_connection *connection)
         && (connection->tls == NULL || !dl_tls_socket_holds_input(connection->tls));
 }
 
-/* Writes the text of a failed TLS handshake.  A server that closes the connection has
- * ended or does not speak TLS, hence not DL_NETWORK: see describe_proof_failure(). */
+/* Writes the text for a server that does not answer the beginning of the handshake but
+ * closes the connection, as torch's does.  Ours does so only when it ends, hence not
+ * DL_DENIED, nor DL_NETWORK, for which the caller would try again for ever. */
 static dl_status
-describe_tls_failure(const dl_connection *connection, dl_tls_mode mode,
-                     dl_status status)
+describe_silence(const dl_connection *connection, const char *request,
+                 const char *cause, dl_status status)
 {
-    switch (status) {
-    case DL_CLOSED:
-    case DL_NETWORK:
-    case DL_TIMEOUT:
-        return dl_fail(status == DL_TIMEOUT ? DL_TIMEOUT : DL_PROTOCOL,
-                       "the store's server at %s %s when asked to speak TLS: it has "
-                       "ended, or it does not speak TLS, because it is torch's or "
-                       "runs without DISTLITE_TLS=%s",
-                       connection->peer,
-                       status == DL_TIMEOUT ? "does not answer"
-                                            : "has closed the connection",
-                       dl_tls_mode_name(mode));
-    case DL_DENIED:
-    case DL_PROTOCOL:
-        return dl_fail(status, "TLS with the store's server at %s: %s",
-                       connection->peer, dl_last_error()->text);
-    default:
-        return status;
-    }
+    return status != DL_CLOSED && status != DL_NETWORK && status != DL_TIMEOUT
+               ? status
+               : dl_fail(status == DL_TIMEOUT ? DL_TIMEOUT : DL_PROTOCOL,
+                         "the store's server at %s %s when asked to %s: it has ended, "
+                         "or it "
+                         "is torch's or %s",
+                         connection->peer,
+                         status == DL_TIMEOUT ? "does not answer"
+                                              : "has closed the connection",
+                         request, cause);
 }
 
 dl_status
@@ -455,27 +450,15 @@ dl_connection_secure(dl_connection *connection, dl_tls *tls, dl_deadline deadlin
         return DL_OK;
     }
     DL_TRY(dl_tls_socket_new(tls, false, connection->fd, &connection->tls));
-    return describe_tls_failure(connection, dl_tls_mode_of(tls),
-                                dl_tls_socket_greet(connection->tls, deadline));
-}
-
-/* Writes the text for a server that does not answer CHALLENGE: torch's closes the
- * connection.  Ours does so only when it ends, hence not DL_DENIED: the caller may try
- * again. */
-static dl_status
-describe_proof_failure(const dl_connection *connection, dl_status status)
-{
-    const char *what =
-        status == DL_TIMEOUT ? "does not answer" : "has closed the connection";
-
-    return status != DL_TIMEOUT && status != DL_NETWORK
-               ? status
-               : dl_fail(
-                     status == DL_TIMEOUT ? DL_TIMEOUT : DL_PROTOCOL,
-                     "the store's server at %s %s when asked to prove that it knows "
-                     "the job's token: it has ended, or it is torch's or of an older "
-                     "version, which do not support tokens",
-                     connection->peer, what);
+    dl_status status = dl_tls_socket_greet(connection->tls, deadline);
+    return status == DL_DENIED || status == DL_PROTOCOL
+               ? dl_fail(status, "TLS with the store's server at %s: %s",
+                         connection->peer, dl_last_error()->text)
+               : describe_silence(connection, "speak TLS",
+                                  dl_tls_proves_token(tls)
+                                      ? "runs without DISTLITE_TLS=psk"
+                                      : "runs without DISTLITE_TLS=cert",
+                                  status);
 }
 
 /* Takes a message of the server: a nonce or a MAC, or its refusal. */
@@ -503,8 +486,9 @@ begin_proof(dl_connection *connection, const dl_secret *secret, dl_proof *proof,
 
     DL_TRY(dl_proof_put_challenge(proof, &connection->out));
     DL_TRY(dl_connection_send(connection, deadline));
-    DL_TRY(
-        describe_proof_failure(connection, take_proof(connection, deadline, &nonce)));
+    DL_TRY(describe_silence(connection, "prove that it knows the job's token",
+                            "of an older version, which do not support tokens",
+                            take_proof(connection, deadline, &nonce)));
     return dl_proof_put_prove(proof, secret, nonce, &connection->out);
 }
 
@@ -519,24 +503,6 @@ end_proof(dl_connection *connection, const dl_secret *secret, dl_proof *proof,
     return status != DL_DENIED
                ? status
                : dl_fail(DL_DENIED, "%s (%s)", dl_last_error()->text, connection->peer);
-}
-
-/* Reads the reply to the first PING, or the refusal that a server which asks for a
- * token sends in its place. */
-static dl_status
-take_first_pong(dl_connection *connection, dl_deadline deadline)
-{
-    uint32_t number;
-
-    DL_TRY(dl_connection_await(connection, sizeof number, deadline));
-    dl_reader reader =
-        dl_reader_of((dl_bytes){connection->in + connection->first, sizeof number});
-    dl_take_u32(&reader, &number);
-    if (number != DL_WIRE_PROOF_REQUIRED) {
-        return take_pong(connection, deadline);
-    }
-    connection->first += sizeof number;
-    return take_refusal(connection, "", deadline);
 }
 
 /* Reads the reply to the hello, to which torch's server answers that the key does not
@@ -589,7 +555,7 @@ dl_connection_greet(dl_connection *connection, const dl_secret *secret,
     if (secret != NULL) {
         DL_TRY(end_proof(connection, secret, &proof, deadline));
     }
-    DL_TRY(take_first_pong(connection, deadline));
+    DL_TRY(take_pong(connection, deadline));
     DL_TRY(take_welcome(connection, deadline));
     connection->is_clean = first == NULL;
     return DL_OK;

@@ -342,8 +342,8 @@ open_shortcut(dl_connection_pool *pool, const char *name, const dl_slot *slot,
 /* The longest wait for a relay that lives and is not connected to the server. */
 #define RELAY_CONNECTING (5 * DL_SECOND)
 
-void
-dl_connection_pool_avoid_relay(dl_connection_pool *pool)
+static void
+avoid_relay(dl_connection_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
     bool is_told = pool->is_relay_told;
@@ -379,7 +379,7 @@ open_relayed(dl_connection_pool *pool, const dl_slot *slot,
     dl_status status = dl_relay_connect(pool->relay, &fd);
     if (status != DL_OK) {
         if (status == DL_TIMEOUT) {
-            dl_connection_pool_avoid_relay(pool);
+            avoid_relay(pool);
         }
         return status;
     }
@@ -457,6 +457,9 @@ dl_connection_pool_give(dl_connection_pool *pool, dl_connection *connection)
 {
     bool is_kept = false;
 
+    if (connection->is_relay_silent) {
+        avoid_relay(pool);
+    }
     connection->idle_since = dl_now();
     connection->uses++;
     pthread_mutex_lock(&pool->lock);

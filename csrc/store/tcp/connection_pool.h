@@ -93,10 +93,6 @@ dl_status dl_connection_pool_open(dl_connection_pool *pool, const dl_slot *slot,
                                   const dl_store_request *first, dl_deadline deadline,
                                   dl_connection **connection);
 
-/* Notes that a relayed connection was lost because the relay does not answer: for a
- * while new connections lead to the server directly. */
-void dl_connection_pool_avoid_relay(dl_connection_pool *pool);
-
 /* Returns whether dl_connection_pool_take_shortcut() should be called for an idle
  * connection that was taken. */
 bool dl_connection_pool_is_due(dl_connection_pool *pool,
@@ -110,7 +106,8 @@ dl_status dl_connection_pool_take_shortcut(dl_connection_pool *pool,
                                            dl_deadline deadline);
 
 /* Returns a connection to the pool.  It is kept if it is clean and there is room, and
- * closed otherwise. */
+ * closed otherwise.  After one whose relay does not answer, new connections lead to the
+ * server directly for a while. */
 void dl_connection_pool_give(dl_connection_pool *pool, dl_connection *connection);
 
 /* Closes the idle connections: when one was lost, the others most likely are, too. */

@@ -358,17 +358,17 @@ is_harmless(dl_status status)
            || status == DL_QUEUE_EMPTY || status == DL_UNSUPPORTED;
 }
 
-/* Makes the connection that replaces one whose change may have been executed.  The
- * server has known the slot since that connection's handshake, unless it had to forget
- * it. */
+/* Makes a connection.  If it replaces one whose change may have been executed, the server
+ * has known the slot since that one's handshake, unless it had to forget it. */
 static dl_status
-reopen_connection(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
-                  dl_connection **connection)
+open_one(dl_connection_pool *pool, const dl_tcp_call *call, dl_deadline open_by,
+         dl_connection **connection)
 {
     dl_connection *opened;
 
-    DL_TRY(dl_connection_pool_open(pool, &call->slot, NULL, open_by, &opened));
-    if (!opened->server.is_remembered) {
+    DL_TRY(dl_connection_pool_open(pool, call->may_be_done ? &call->slot : NULL, NULL,
+                                   open_by, &opened));
+    if (call->may_be_done && !opened->server.is_remembered) {
         dl_status status =
             dl_fail(DL_MISMATCH,
                     "the store's server at %s has forgotten this client: it was away "
@@ -377,26 +377,9 @@ reopen_connection(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_
         dl_connection_pool_give(pool, opened);
         return status;
     }
-    opened->may_be_done = true;
+    opened->may_be_done = call->may_be_done;
     *connection = opened;
     return DL_OK;
-}
-
-static dl_status
-open_one(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
-         dl_connection **connection)
-{
-    return call->may_be_done
-               ? reopen_connection(pool, call, open_by, connection)
-               : dl_connection_pool_open(pool, NULL, NULL, open_by, connection);
-}
-
-/* Keeps the slot of a connection with an outstanding change for the next try. */
-static void
-keep_slot(dl_tcp_call *call, const dl_connection *connection)
-{
-    call->may_be_done = connection->may_be_done;
-    call->slot = connection->slot;
 }
 
 static dl_status
@@ -424,10 +407,9 @@ try_once(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
     /* A DL_NETWORK that the server reported itself leaves the connection clean, which
      * is then not lost. */
     result->is_lost = status == DL_NETWORK && !connection->is_clean;
-    if (result->is_lost && connection->is_relay_silent) {
-        dl_connection_pool_avoid_relay(pool);
-    }
-    keep_slot(call, connection);
+    /* The slot of a connection with an outstanding change is that of the next try. */
+    call->may_be_done = connection->may_be_done;
+    call->slot = connection->slot;
     result->is_unknown = call->may_be_done && !connection->is_distlite;
     connection->is_clean = connection->is_clean && is_harmless(status);
     dl_connection_pool_give(pool, connection);

@@ -203,7 +203,7 @@ take_from_all(leader *self, dl_status (*take)(leader *, int))
     int size = self->join->endpoint->size;
 
     while (self->awaited > 0) {
-        dl_status status = dl_local_wait(self->members, size, next_note(self->join));
+        dl_status status = dl_socket_wait(self->members, size, next_note(self->join));
         if (status == DL_TIMEOUT) {
             (void)fail_silent(self);
             DL_TRY(publish_absent(self->join));
@@ -406,7 +406,7 @@ await_leader(const dl_join *join, int fd)
     dl_status status;
 
     dl_endpoint_describe(join->endpoint, LEADER, leader);
-    while ((status = dl_local_wait(&end, 1, next_note(join))) == DL_TIMEOUT) {
+    while ((status = dl_socket_wait(&end, 1, next_note(join))) == DL_TIMEOUT) {
         (void)dl_fail(DL_TIMEOUT,
                       "timed out after %" PRId64
                       "ms: waiting for %s, which does not answer",
