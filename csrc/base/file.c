@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
+
+#include "base/thread.h"
 
 dl_status
 dl_absolute_path(const char *path, char **whole)
@@ -45,4 +48,17 @@ dl_write_at(int fd, dl_bytes bytes, uint64_t offset)
         offset += (uint64_t)size;
     }
     return 0;
+}
+
+void
+dl_file_close(int fd)
+{
+    if (fd < 0) {
+        return;
+    }
+    /* close(2) alone does not release the lock while a child that another thread has
+     * just forked has a copy of the descriptor. */
+    (void)flock(fd, LOCK_UN);
+    dl_fork_release(fd);
+    close(fd);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Paths that keep their meaning, and writes that are complete. */
+ * Paths that keep their meaning, writes that are complete, and locks that end. */
 #ifndef DISTLITE_BASE_FILE_H
 #define DISTLITE_BASE_FILE_H
 
@@ -17,5 +17,9 @@ dl_status dl_absolute_path(const char *path, char **whole);
 /* Writes all bytes at `offset`; returns 0 or an errno.  Does not use O_APPEND, so that
  * the rest of a short write follows it, and the next try overwrites a failed one. */
 int dl_write_at(int fd, dl_bytes bytes, uint64_t offset);
+
+/* Unlocks and closes a file that was guarded (dl_fork_guard()); -1 does nothing.  A child
+ * that is forked meanwhile keeps neither the file nor the lock. */
+void dl_file_close(int fd);
 
 #endif

@@ -131,19 +131,6 @@ dl_file_open(const char *path, dl_file_access access, dl_deadline deadline, int 
     }
 }
 
-void
-dl_file_close(int fd)
-{
-    if (fd < 0) {
-        return;
-    }
-    /* close(2) alone does not release the lock while a child that another thread has
-     * just forked has a copy of the descriptor. */
-    (void)flock(fd, LOCK_UN);
-    dl_fork_release(fd);
-    close(fd);
-}
-
 static void
 forget_image(dl_file_log *log)
 {

@@ -58,10 +58,6 @@ void dl_file_log_fini(dl_file_log *log);
 dl_status dl_file_open(const char *path, dl_file_access access, dl_deadline deadline,
                        int *fd);
 
-/* Unlocks and closes a descriptor from dl_file_open(), -1 included.  A child that is
- * forked meanwhile keeps neither the file nor the lock. */
-void dl_file_close(int fd);
-
 /* Updates the image from the file; an `fd` of -1 stands for an empty file.  DL_BACKEND:
  * a record reaches beyond the end of the file and is not merely unfinished. */
 dl_status dl_file_log_read(dl_file_log *log, int fd);

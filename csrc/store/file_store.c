@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/thread.h"
 #include "store/execute.h"
 #include "store/file_log.h"

@@ -249,7 +249,7 @@ open_with_secret(fixture *f, dl_secret *secret)
 {
     *f = (fixture){0};
     dl_hub_init(&f->hub);
-    dl_hub_set_secret(&f->hub, secret);
+    f->hub.secret = dl_secret_ref(secret);
     dl_session_init(&f->sessions[0], &f->hub);
     CHECK_OK(dl_session_feed(&f->sessions[0], DL_LITERAL(VALIDATE)));
     return &f->sessions[0];

@@ -82,7 +82,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     require(dl_secret_new(DL_LITERAL("token"), &r.secret) == DL_OK);
     dl_hub_init(&r.hub);
-    dl_hub_set_secret(&r.hub, r.secret);
+    r.hub.secret = dl_secret_ref(r.secret);
     dl_session_init(&r.session, &r.hub);
     status = dl_session_feed(&r.session, validate);
     while (status == DL_OK && input.size >= 1

@@ -121,14 +121,18 @@ MUTANTS = {
     ),
     "a repeated change has a new slot": Mutant(
         "store/tcp/exchange.c",
-        "    return call->may_be_done\n               ? reopen",
-        "    return call->may_be_done && call->is_legacy\n               ? reopen",
+        "call->may_be_done ? &call->slot : NULL, NULL,\n"
+        "                                   open_by, &opened));\n"
+        "    if (call->may_be_done && ",
+        "call->is_legacy ? &call->slot : NULL, NULL,\n"
+        "                                   open_by, &opened));\n"
+        "    if (call->is_legacy && ",
         seed=66,
     ),
     "a key that comes wakes nobody": Mutant(
         "store/table_waiters.c",
-        "        if (is_met(waiter_of(node)->kind, presence)) {",
-        "        if (presence.has_items && is_met(waiter_of(node)->kind, presence)) {",
+        "        if (is_met(waiter_of(node)->kind, entry)) {",
+        "        if (entry->value == NULL && is_met(waiter_of(node)->kind, entry)) {",
         seed=4,
     ),
     "a barrier ends one rank early": Mutant(
@@ -145,8 +149,8 @@ MUTANTS = {
     ),
     "the last item of a queue is the first": Mutant(
         "store/table.c",
-        "} else if (is_first) {",
-        "} else if (is_first || item != NULL) {",
+        "dl_list_append(is_first ? items->next : items, &item->node);",
+        "dl_list_append(items->next, &item->node);",
         seed=0,
     ),
     "a pop is not in the journal": Mutant(

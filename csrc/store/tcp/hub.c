@@ -34,18 +34,6 @@ dl_hub_set_limits(dl_hub *hub, const dl_limits *limits)
 }
 
 dl_status
-dl_hub_draw_identity(dl_hub *hub)
-{
-    return dl_random(hub->identity, sizeof hub->identity);
-}
-
-void
-dl_hub_set_secret(dl_hub *hub, dl_secret *secret)
-{
-    hub->secret = dl_secret_ref(secret);
-}
-
-dl_status
 dl_hub_open_journal(dl_hub *hub, const char *path, dl_journal_sync sync)
 {
     const dl_journal_state state = {&hub->table, &hub->replies, hub->identity};
@@ -78,12 +66,6 @@ bool
 dl_hub_has_work(const dl_hub *hub)
 {
     return hub->changed_count > 0 || !dl_list_is_empty(&hub->unsaved);
-}
-
-void
-dl_hub_set_tls(dl_hub *hub, dl_tls *tls)
-{
-    hub->tls = dl_tls_ref(tls);
 }
 
 void

@@ -78,15 +78,16 @@ typedef struct dl_hub {
     dl_limits limits;
     /* NULL: nothing is kept.  Otherwise replies wait for dl_hub_commit(). */
     dl_journal *journal;
-    dl_list unsaved;   /* clients with replies that wait for it */
-    dl_secret *secret; /* a reference; NULL: clients need not prove anything */
-    dl_tls *tls;       /* a reference; NULL: clients are spoken to in plain */
+    dl_list unsaved; /* clients with replies that wait for it */
+    /* References, set before the first session. */
+    dl_secret *secret; /* that clients have to prove (proof.h); NULL: none */
+    dl_tls *tls; /* of their connections, of which sessions know nothing; NULL: none */
     size_t changed_count;
     size_t pending;        /* bytes held in incomplete requests and unread replies */
     size_t pending_output; /* those of them in unread replies */
     int work; /* what is left of DL_SESSION_WORK for the session being served */
-    uint8_t
-        identity[DL_IDENTITY_SIZE]; /* zeros unless dl_hub_draw_identity() drew it */
+    /* By which clients recognise the server; drawn before the first session. */
+    uint8_t identity[DL_IDENTITY_SIZE];
     dl_replies replies;
     dl_shortcut shortcut; /* that clients of this host may take */
     dl_log_limit
@@ -110,14 +111,6 @@ typedef struct dl_hub {
 void dl_hub_init(dl_hub *hub);
 void dl_hub_set_limits(dl_hub *hub, const dl_limits *limits);
 
-/* Draws the identity by which clients recognise the server.  Only before the first
- * session. */
-dl_status dl_hub_draw_identity(dl_hub *hub);
-
-/* Sets the secret that clients have to prove (proof.h); takes a reference of its own.
- * Only before the first session. */
-void dl_hub_set_secret(dl_hub *hub, dl_secret *secret);
-
 /* Opens the journal and fills the table with what it holds, as dl_journal_open() does.
  * Only before the first session, and after the limits are set. */
 dl_status dl_hub_open_journal(dl_hub *hub, const char *path, dl_journal_sync sync);
@@ -129,10 +122,6 @@ void dl_hub_commit(dl_hub *hub);
 
 /* Returns whether the loop has to continue without waiting for input. */
 bool dl_hub_has_work(const dl_hub *hub);
-
-/* Sets the TLS of the connections; takes a reference of its own.  Only before the first
- * session.  Sessions know nothing of it: the bytes that they are fed are decrypted. */
-void dl_hub_set_tls(dl_hub *hub, dl_tls *tls);
 
 /* To be called after dl_session_fini() of all sessions. */
 void dl_hub_fini(dl_hub *hub);

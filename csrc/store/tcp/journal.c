@@ -8,11 +8,8 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "store/request.h"
-#include "store/tcp/journal_file.h"
-#include "store/tcp/journal_recovery.h"
-#include "store/tcp/journal_replacement.h"
-#include "store/tcp/journal_sync.h"
 
 /* How long changes may be in the kernel's memory only, with DL_JOURNAL_INTERVAL. */
 #define SYNC_INTERVAL DL_SECOND
@@ -33,6 +30,16 @@
 
 uint64_t dl_journal_least_replaced = (uint64_t)16 << 20;
 
+/* Waits for a disk in a thread of its own, while the server goes on: fdatasync(2) of a
+ * large file may take seconds.  Zeroed memory is ready to begin. */
+typedef struct sync_run {
+    bool is_begun;
+    pthread_t thread;
+    int fd;
+    int error; /* an errno, or 0, once `is_over` */
+    atomic_bool is_over;
+} sync_run;
+
 struct dl_journal {
     char *path;
     dl_journal_sync sync;
@@ -44,7 +51,7 @@ struct dl_journal {
     uint64_t written;     /* bytes of records that were written */
     bool is_unsynced;     /* written and not on the disk yet, nor being synced */
     int64_t unsynced_since;
-    dl_journal_sync_run syncing;
+    sync_run syncing;
     int64_t look_at; /* while a thread runs */
     bool has_failed; /* `changes` could not be written: `failure` tells why */
     bool is_broken; /* and the disk's contents are unknown: it is never written again */
@@ -149,7 +156,7 @@ replace_if_grown(dl_journal *journal)
         journal->replaced_at = journal->size + dl_journal_least_replaced;
         return;
     }
-    dl_journal_file_close(&journal->fd);
+    dl_file_close(journal->fd);
     journal->fd = fd;
     journal->replaced_at = size_to_replace(journal->size);
     journal->is_unsynced = false;
@@ -179,11 +186,40 @@ sync_file(dl_journal *journal)
     return DL_OK;
 }
 
+static void *
+sync_in_thread(void *argument)
+{
+    sync_run *run = argument;
+
+    run->error = fdatasync(run->fd) == 0 ? 0 : errno;
+    atomic_store_explicit(&run->is_over, true, memory_order_release);
+    return NULL;
+}
+
+static void
+begin_sync(dl_journal *journal)
+{
+    sync_run *run = &journal->syncing;
+
+    *run = (sync_run){.fd = journal->fd, .is_begun = true};
+    journal->is_unsynced = false;
+    if (dl_thread_start(&run->thread, sync_in_thread, run) != DL_OK) {
+        (void)sync_in_thread(run);
+        run->is_begun = false;
+    }
+}
+
+/* Waits for the end of the thread, if there is one. */
 static dl_status
 end_sync(dl_journal *journal)
 {
-    int error = dl_journal_sync_end(&journal->syncing);
+    sync_run *run = &journal->syncing;
 
+    if (run->is_begun) {
+        pthread_join(run->thread, NULL);
+    }
+    int error = run->error;
+    *run = (sync_run){0};
     return error == 0 ? DL_OK : fail_sync(journal, error);
 }
 
@@ -283,14 +319,13 @@ dl_journal_wake(dl_journal *journal, int64_t now)
     if (journal->look_at <= now) {
         journal->look_at = now + SYNC_LOOK;
     }
-    if (dl_journal_sync_is_over(&journal->syncing) && end_sync(journal) == DL_OK
-        && !journal->is_broken && !has_changes(journal)) {
+    if (atomic_load_explicit(&journal->syncing.is_over, memory_order_acquire)
+        && end_sync(journal) == DL_OK && !journal->is_broken && !has_changes(journal)) {
         /* On a slow disk the next sync begins at once, so no commit finds none. */
         replace_if_grown(journal);
     }
     if (next_sync(journal) <= now) {
-        dl_journal_sync_begin(&journal->syncing, journal->fd);
-        journal->is_unsynced = false;
+        begin_sync(journal);
     }
 }
 
@@ -306,7 +341,7 @@ dl_journal_put_stats(const dl_journal *journal, dl_buffer *text)
 static void
 free_journal(dl_journal *journal)
 {
-    dl_journal_file_close(&journal->fd);
+    dl_file_close(journal->fd);
     dl_buffer_fini(&journal->changes);
     free(journal->path);
     free(journal);

@@ -9,8 +9,8 @@
  *     request -> table -> changes -+-> dl_journal_commit -+-> replies
  *
  * A file that has grown to several times its contents is replaced by a shorter one
- * (journal_replacement.h).  Threads of their own wait for the disk (journal_sync.h),
- * but for the waiting that precedes replies.
+ * (journal_replacement.c).  Threads of their own wait for the disk, but for the waiting
+ * that precedes replies.
  *
  * A file that cannot be written, such as on a full disk, fails the changes of that turn
  * and refuses later ones until it can be written again.  One server uses a file at a

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "store/tcp/journal_file.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/thread.h"
+#include "store/tcp/journal_state.h"
 
 int
 dl_journal_file_open(const char *path, int flags)
@@ -20,19 +18,6 @@ dl_journal_file_open(const char *path, int flags)
         dl_fork_guard(fd);
     }
     return fd;
-}
-
-void
-dl_journal_file_close(int *fd)
-{
-    if (*fd >= 0) {
-        /* A process that another thread is about to start may have the file open until
-         * it executes its program, and the lock with it. */
-        (void)flock(*fd, LOCK_UN);
-        dl_fork_release(*fd);
-        close(*fd);
-        *fd = -1;
-    }
 }
 
 int

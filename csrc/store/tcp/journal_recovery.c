@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "store/tcp/journal_recovery.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,9 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "store/tcp/journal_file.h"
+#include "store/tcp/journal_state.h"
 
 /* The lock of a server that was killed lasts until the processes that it was just
  * starting have executed their programs. */
@@ -78,7 +77,7 @@ open_file(const char *path, int *fd, uint64_t *size)
     bool is_current = false;
 
     while (!is_current) {
-        dl_journal_file_close(fd);
+        dl_file_close(*fd);
         *fd = dl_journal_file_open(path, O_CREAT);
         if (*fd < 0) {
             return errno == ELOOP
@@ -181,7 +180,7 @@ copy_file(int fd, uint64_t size, const char *to)
     if (error != 0 && copy >= 0) {
         (void)unlink(to);
     }
-    dl_journal_file_close(&copy);
+    dl_file_close(copy);
     return error;
 }
 

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "store/tcp/journal_replacement.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -10,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "store/tcp/journal_file.h"
+#include "store/tcp/journal_state.h"
 
 /* A frame is written when it has so many bytes. */
 #define FRAME_SIZE ((size_t)256 << 10)
@@ -164,7 +162,7 @@ dl_journal_replace(const char *path, const dl_journal_state *state, int *fd,
         *fd = made;
         *size = written;
     } else {
-        dl_journal_file_close(&made);
+        dl_file_close(made);
         (void)unlink(name);
     }
     free(name);

@@ -227,13 +227,13 @@ prepare_hub(dl_hub *hub, const dl_server_options *options)
 {
     dl_limits limits;
 
-    dl_hub_set_secret(hub, options->secret);
-    dl_hub_set_tls(hub, options->tls);
+    hub->secret = dl_secret_ref(options->secret);
+    hub->tls = dl_tls_ref(options->tls);
     if (options->limits == NULL) {
         DL_TRY(dl_limits_read(&limits));
     }
     dl_hub_set_limits(hub, options->limits != NULL ? options->limits : &limits);
-    DL_TRY(dl_hub_draw_identity(hub));
+    DL_TRY(dl_random(hub->identity, sizeof hub->identity));
     return options->journal == NULL
                ? DL_OK
                : dl_hub_open_journal(hub, options->journal, options->sync);
