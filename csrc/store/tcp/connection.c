@@ -423,7 +423,7 @@ describe_silence(const dl_connection *connection, const char *request,
     return status != DL_CLOSED && status != DL_NETWORK && status != DL_TIMEOUT
                ? status
                : dl_fail(status == DL_TIMEOUT ? DL_TIMEOUT : DL_PROTOCOL,
-                         "the store's server at %s %s when asked to %s: it has ended, "
+                         "the store's server at %s %s %s: it has ended, "
                          "or it "
                          "is torch's or %s",
                          connection->peer,
@@ -454,7 +454,7 @@ dl_connection_secure(dl_connection *connection, dl_tls *tls, dl_deadline deadlin
     return status == DL_DENIED || status == DL_PROTOCOL
                ? dl_fail(status, "TLS with the store's server at %s: %s",
                          connection->peer, dl_last_error()->text)
-               : describe_silence(connection, "speak TLS",
+               : describe_silence(connection, "when asked to speak TLS",
                                   dl_tls_proves_token(tls)
                                       ? "runs without DISTLITE_TLS=psk"
                                       : "runs without DISTLITE_TLS=cert",
@@ -486,7 +486,8 @@ begin_proof(dl_connection *connection, const dl_secret *secret, dl_proof *proof,
 
     DL_TRY(dl_proof_put_challenge(proof, &connection->out));
     DL_TRY(dl_connection_send(connection, deadline));
-    DL_TRY(describe_silence(connection, "prove that it knows the job's token",
+    DL_TRY(describe_silence(connection,
+                            "when asked to prove that it knows the job's token",
                             "of an older version, which do not support tokens",
                             take_proof(connection, deadline, &nonce)));
     return dl_proof_put_prove(proof, secret, nonce, &connection->out);
