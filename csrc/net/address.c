@@ -12,46 +12,51 @@
 #include "base/text.h"
 #include "base/thread.h"
 
+dl_bytes
+dl_address_bytes(const dl_address *address)
+{
+    const struct in6_addr *ip6 = &address->socket.ip6.sin6_addr;
+
+    if (address->socket.any.sa_family == AF_INET) {
+        return (dl_bytes){(const uint8_t *)&address->socket.ip4.sin_addr, 4};
+    }
+    return IN6_IS_ADDR_V4MAPPED(ip6) ? (dl_bytes){&ip6->s6_addr[12], 4}
+                                     : (dl_bytes){ip6->s6_addr, 16};
+}
+
+uint16_t
+dl_address_port(const dl_address *address)
+{
+    return ntohs(address->socket.any.sa_family == AF_INET
+                     ? address->socket.ip4.sin_port
+                     : address->socket.ip6.sin6_port);
+}
+
 void
 dl_address_text(const dl_address *address, char text[DL_ADDRESS_TEXT_SIZE])
 {
-    const struct sockaddr_in *ip4 = &address->socket.ip4;
-    const struct sockaddr_in6 *ip6 = &address->socket.ip6;
+    const dl_bytes bytes = dl_address_bytes(address);
+    const uint16_t port = dl_address_port(address);
     char host[INET6_ADDRSTRLEN] = "?";
     char scope[16] = "";
 
-    if (address->socket.any.sa_family == AF_INET) {
-        inet_ntop(AF_INET, &ip4->sin_addr, host, sizeof host);
-        snprintf(text, DL_ADDRESS_TEXT_SIZE, "%s:%u", host, ntohs(ip4->sin_port));
+    inet_ntop(bytes.size == 4 ? AF_INET : AF_INET6, bytes.data, host, sizeof host);
+    if (bytes.size == 4) {
+        snprintf(text, DL_ADDRESS_TEXT_SIZE, "%s:%u", host, port);
         return;
     }
-    if (IN6_IS_ADDR_V4MAPPED(&ip6->sin6_addr)) {
-        inet_ntop(AF_INET, &ip6->sin6_addr.s6_addr[12], host, sizeof host);
-        snprintf(text, DL_ADDRESS_TEXT_SIZE, "%s:%u", host, ntohs(ip6->sin6_port));
-        return;
-    }
-    inet_ntop(AF_INET6, &ip6->sin6_addr, host, sizeof host);
     /* A link-local address means nothing without its interface. */
-    if (ip6->sin6_scope_id != 0) {
-        snprintf(scope, sizeof scope, "%%%u", ip6->sin6_scope_id);
+    if (address->socket.ip6.sin6_scope_id != 0) {
+        snprintf(scope, sizeof scope, "%%%u", address->socket.ip6.sin6_scope_id);
     }
-    snprintf(text, DL_ADDRESS_TEXT_SIZE, "[%s%s]:%u", host, scope,
-             ntohs(ip6->sin6_port));
+    snprintf(text, DL_ADDRESS_TEXT_SIZE, "[%s%s]:%u", host, scope, port);
 }
 
 bool
 dl_address_equal(const dl_address *left, const dl_address *right)
 {
-    if (left->socket.any.sa_family != right->socket.any.sa_family) {
-        return false;
-    }
-    if (left->socket.any.sa_family == AF_INET) {
-        return left->socket.ip4.sin_port == right->socket.ip4.sin_port
-               && left->socket.ip4.sin_addr.s_addr == right->socket.ip4.sin_addr.s_addr;
-    }
-    return left->socket.ip6.sin6_port == right->socket.ip6.sin6_port
-           && IN6_ARE_ADDR_EQUAL(&left->socket.ip6.sin6_addr,
-                                 &right->socket.ip6.sin6_addr);
+    return dl_bytes_equal(dl_address_bytes(left), dl_address_bytes(right))
+           && dl_address_port(left) == dl_address_port(right);
 }
 
 bool
@@ -72,13 +77,10 @@ dl_address_is_wildcard(const char *host)
 bool
 dl_address_is_loopback(const dl_address *address)
 {
-    const struct in6_addr *ip6 = &address->socket.ip6.sin6_addr;
+    const dl_bytes bytes = dl_address_bytes(address);
 
-    if (address->socket.any.sa_family == AF_INET) {
-        return ntohl(address->socket.ip4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-    }
-    return IN6_IS_ADDR_V4MAPPED(ip6) ? ip6->s6_addr[12] == IN_LOOPBACKNET
-                                     : IN6_IS_ADDR_LOOPBACK(ip6);
+    return bytes.size == 4 ? bytes.data[0] == IN_LOOPBACKNET
+                           : IN6_IS_ADDR_LOOPBACK(&address->socket.ip6.sin6_addr);
 }
 
 /* The addresses found, or the reason for failing. */

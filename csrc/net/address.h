@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "base/bytes.h"
 #include "base/deadline.h"
 #include "base/status.h"
 
@@ -29,8 +30,13 @@ typedef struct dl_address {
 /* Writes "127.0.0.1:80" or "[::1]:80". */
 void dl_address_text(const dl_address *address, char text[DL_ADDRESS_TEXT_SIZE]);
 
-/* Compares family, address and port; ignores scope and flow label, since it is used for
- * the two ends of one connection. */
+/* Returns the 4 or 16 bytes that name the host, without scope and flow label; an
+ * IPv4-mapped address of a dual-stack socket counts as IPv4. */
+dl_bytes dl_address_bytes(const dl_address *address);
+
+uint16_t dl_address_port(const dl_address *address);
+
+/* Compares these bytes and the port. */
 bool dl_address_equal(const dl_address *left, const dl_address *right);
 
 /* Returns whether `host` is empty, or an unspecified address such as

@@ -15,30 +15,9 @@
 /* Room for "fd00:1234:5678:9abc:def0:1234:5678:9abc/128", or a name. */
 #define ENTRY_SIZE 64
 
-/* The bytes of an address, without family and port. */
-typedef struct raw {
-    const uint8_t *data;
-    unsigned size; /* bits */
-} raw;
-
-/* IPv4-mapped addresses of dual-stack sockets count as IPv4. */
-static raw
-raw_of(const dl_address *address)
-{
-    const struct sockaddr_in6 *ip6 = &address->socket.ip6;
-
-    if (address->socket.any.sa_family == AF_INET) {
-        return (raw){(const uint8_t *)&address->socket.ip4.sin_addr, 32};
-    }
-    if (IN6_IS_ADDR_V4MAPPED(&ip6->sin6_addr)) {
-        return (raw){&ip6->sin6_addr.s6_addr[12], 32};
-    }
-    return (raw){ip6->sin6_addr.s6_addr, 128};
-}
-
 /* Addresses of different families never match. */
 static bool
-have_same_prefix(raw left, raw right, unsigned bits)
+have_same_prefix(dl_bytes left, dl_bytes right, unsigned bits)
 {
     unsigned whole = bits / 8;
     unsigned rest = bits % 8;
@@ -47,14 +26,6 @@ have_same_prefix(raw left, raw right, unsigned bits)
         return false;
     }
     return rest == 0 || (left.data[whole] ^ right.data[whole]) >> (8 - rest) == 0;
-}
-
-static bool
-is_same_host(const dl_address *left, const dl_address *right)
-{
-    raw first = raw_of(left);
-
-    return have_same_prefix(first, raw_of(right), first.size);
 }
 
 /* Leaves out link-local addresses: they need an interface index, which differs from
@@ -124,11 +95,11 @@ is_in_network(const dl_address *address, const char *network)
     char *slash = strchr(text, '/');
     *slash = '\0';
     unsigned long bits = strtoul(slash + 1, &end, 10);
-    raw prefix = {bytes, strchr(text, ':') != NULL ? 128 : 32};
-    int family = prefix.size == 128 ? AF_INET6 : AF_INET;
-    return slash[1] != '\0' && *end == '\0' && bits <= prefix.size
+    dl_bytes prefix = {bytes, strchr(text, ':') != NULL ? 16 : 4};
+    int family = prefix.size == 16 ? AF_INET6 : AF_INET;
+    return slash[1] != '\0' && *end == '\0' && bits <= 8 * prefix.size
            && inet_pton(family, text, bytes) == 1
-           && have_same_prefix(prefix, raw_of(address), (unsigned)bits);
+           && have_same_prefix(prefix, dl_address_bytes(address), (unsigned)bits);
 }
 
 /* Names must match as a whole: "eth1" is not "eth10". */
@@ -166,11 +137,14 @@ is_known(const dl_address *address)
 static int
 points_of(const dl_interface_choice *choice, const dl_address *address)
 {
-    bool is_best = is_known(choice->best) && is_same_host(choice->best, address);
-    bool is_route = is_known(choice->route) && is_same_host(choice->route, address);
+    dl_bytes bytes = dl_address_bytes(address);
+    bool is_best =
+        is_known(choice->best) && dl_bytes_equal(dl_address_bytes(choice->best), bytes);
+    bool is_route = is_known(choice->route)
+                    && dl_bytes_equal(dl_address_bytes(choice->route), bytes);
     bool has_family = is_known(choice->best)
-                          ? raw_of(choice->best).size == raw_of(address).size
-                          : raw_of(address).size == 32;
+                          ? dl_address_bytes(choice->best).size == bytes.size
+                          : bytes.size == 4;
 
     return 16 * is_best + 8 * is_route + 4 * !dl_address_is_loopback(address)
            + 2 * has_family + 1;
@@ -203,8 +177,8 @@ describe_choice(const dl_interface_choice *choice, char *text, size_t size)
     snprintf(text, size, "none with an address");
     for (size_t i = 0; i < choice->count; i++) {
         char host[INET6_ADDRSTRLEN] = "?";
-        raw bytes = raw_of(&choice->interfaces[i].address);
-        inet_ntop(bytes.size == 32 ? AF_INET : AF_INET6, bytes.data, host, sizeof host);
+        dl_bytes bytes = dl_address_bytes(&choice->interfaces[i].address);
+        inet_ntop(bytes.size == 4 ? AF_INET : AF_INET6, bytes.data, host, sizeof host);
         dl_text_append(text, size, &used, "%s%s %s", i == 0 ? "" : ", ",
                        choice->interfaces[i].name, host);
     }

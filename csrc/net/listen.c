@@ -135,7 +135,7 @@ listen_on_host(const char *host, const dl_address *addresses, size_t count, int 
     dl_log(DL_LOG_WARNING,
            "no address of %s belongs to this machine: listening on all addresses",
            host);
-    return listen_on_all(ntohs(addresses[0].socket.ip4.sin_port), fd);
+    return listen_on_all(dl_address_port(&addresses[0]), fd);
 }
 
 /* Entries of the hosts file such as Debian's "127.0.1.1 nodea" map a host's own name to

@@ -121,58 +121,45 @@ dl_socket_close(int fd)
     errno = saved;
 }
 
-/* A Unix socket has none, and its name may be longer than there is room for. */
+/* A Unix socket has no Internet address, and its name may be longer than there is room
+ * for. */
 static dl_status
-keep_internet_address(int fd, const dl_address *found, dl_address *address)
+find_address(int fd, int (*find)(int, struct sockaddr *, socklen_t *), const char *name,
+             dl_address *address)
 {
-    if (found->socket.any.sa_family != AF_INET
-        && found->socket.any.sa_family != AF_INET6) {
+    dl_address found = {.size = sizeof found.socket};
+
+    if (find(fd, &found.socket.any, &found.size) != 0) {
+        return dl_fail(DL_NETWORK, "%s failed for fd %d: (errno: %d - %s)", name, fd,
+                       errno, strerror(errno));
+    }
+    if (found.socket.any.sa_family != AF_INET
+        && found.socket.any.sa_family != AF_INET6) {
         return dl_fail(DL_NETWORK, "fd %d is no Internet socket", fd);
     }
-    *address = *found;
+    *address = found;
     return DL_OK;
 }
 
 dl_status
 dl_socket_local_address(int fd, dl_address *address)
 {
-    dl_address found = {.size = sizeof found.socket};
-
-    if (getsockname(fd, &found.socket.any, &found.size) != 0) {
-        return dl_fail(DL_NETWORK, "getsockname failed for fd %d: (errno: %d - %s)", fd,
-                       errno, strerror(errno));
-    }
-    return keep_internet_address(fd, &found, address);
+    return find_address(fd, getsockname, "getsockname", address);
 }
 
 dl_status
 dl_socket_peer_address(int fd, dl_address *address)
 {
-    dl_address found = {.size = sizeof found.socket};
-
-    if (getpeername(fd, &found.socket.any, &found.size) != 0) {
-        return dl_fail(DL_NETWORK, "getpeername failed for fd %d: (errno: %d - %s)", fd,
-                       errno, strerror(errno));
-    }
-    return keep_internet_address(fd, &found, address);
+    return find_address(fd, getpeername, "getpeername", address);
 }
 
 uint16_t
 dl_socket_port(int fd)
 {
-    dl_address address = {.size = sizeof address.socket};
+    dl_address address;
 
-    if (getsockname(fd, &address.socket.any, &address.size) != 0) {
-        return 0;
-    }
-    switch (address.socket.any.sa_family) {
-    case AF_INET:
-        return ntohs(address.socket.ip4.sin_port);
-    case AF_INET6:
-        return ntohs(address.socket.ip6.sin6_port);
-    default:
-        return 0;
-    }
+    return dl_socket_local_address(fd, &address) == DL_OK ? dl_address_port(&address)
+                                                          : 0;
 }
 
 static dl_status

@@ -146,16 +146,6 @@ dl_connection_pool_set_joined(dl_connection_pool *pool,
     pthread_mutex_unlock(&pool->lock);
 }
 
-static void
-clear_port(dl_address *address)
-{
-    if (address->socket.any.sa_family == AF_INET) {
-        address->socket.ip4.sin_port = 0;
-    } else {
-        address->socket.ip6.sin6_port = 0;
-    }
-}
-
 /* Notes the shortcut that the server has told over TCP, if this client is on its host: the
  * kernel gives both ends of a connection within a host the same address, unless one of them
  * has chosen another.  A server that is started again has another name.  Called with the
@@ -174,10 +164,9 @@ note_shortcut(dl_connection_pool *pool, const dl_connection *connection)
     }
     pool->local = local;
     pool->peer = peer;
-    clear_port(&local);
-    clear_port(&peer);
     memcpy(pool->shortcut, told->name, sizeof pool->shortcut);
-    pool->is_shortcut_usable = dl_address_equal(&local, &peer);
+    pool->is_shortcut_usable =
+        dl_bytes_equal(dl_address_bytes(&local), dl_address_bytes(&peer));
 }
 
 /* Joins the server that the first connection has reached, and compares those that later
