@@ -8,9 +8,9 @@
  * operation of the group runs.  A put and a get move bytes, and are not atomic. Updates
  * (reductions, replacing, comparing and swapping) are atomic element by element against
  * all other updates of the window, whatever their reductions.  Accesses of one thread
- * to one rank take effect in the order of its calls.  A rank sees what others have written once they have synchronised: by the
- * lock, by dl_window_fence(), or by dl_window_flush() on the writer followed by any
- * message to the reader. */
+ * to one rank take effect in the order of its calls.  A rank sees what others have
+ * written once they have synchronised: by the lock, by dl_window_fence(), or by
+ * dl_window_flush() on the writer followed by any message to the reader. */
 #ifndef DISTLITE_PG_WINDOW_H
 #define DISTLITE_PG_WINDOW_H
 

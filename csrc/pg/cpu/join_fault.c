@@ -311,9 +311,9 @@ dl_join_fault_check_late(dl_store *store)
 
 /* What a rank looks for while it waits in the store. */
 typedef struct watch {
-    dl_status (*look)(void *context);
+    dl_status (*poll)(void *context);
     void *context;
-    int64_t next; /* time of the next look */
+    int64_t next; /* time of the next poll */
     dl_error found;
 } watch;
 
@@ -325,11 +325,11 @@ has_found(void *context)
     if (self->found.status != DL_OK) {
         return true;
     }
-    if (self->look == NULL || dl_now() < self->next) {
+    if (self->poll == NULL || dl_now() < self->next) {
         return false;
     }
     self->next = dl_now() + DL_JOIN_FAULT_LOOK;
-    if (self->look(self->context) == DL_OK) {
+    if (self->poll(self->context) == DL_OK) {
         return false;
     }
     self->found = *dl_last_error();
@@ -384,11 +384,11 @@ await_keys(const dl_rank_keys *keys, dl_store *store, dl_deadline deadline, watc
 
 dl_status
 dl_join_fault_await(const dl_rank_keys *keys, dl_store *store, dl_buffer *values,
-                    dl_deadline deadline, dl_status (*look)(void *context),
+                    dl_deadline deadline, dl_status (*poll)(void *context),
                     void *context)
 {
     dl_deadline first = dl_deadline_earlier(deadline, DL_JOIN_FAULT_FIRST_LOOK);
-    watch self = {look, context, first.at, {0}};
+    watch self = {poll, context, first.at, {0}};
 
     (void)dl_interrupt_set_own((dl_interrupt_own){has_found, &self});
     dl_status status = await_keys(keys, store, deadline, &self);

@@ -47,11 +47,11 @@ dl_status dl_join_fault_check_lost(dl_store *store);
 dl_status dl_join_fault_check_late(dl_store *store);
 
 /* A rank that waits for another one for half of its time leaves that in the store, as one
- * that has not joined yet, and again after three quarters, and so on: the deadlines of ranks differ
- * by as much as their starts, and the first one that times out finds by this for whom all
- * wait.  Returns when it is to do so next, for its deadline and `*left`, 0 at first; the
- * deadline if that is near.  dl_join_fault_note() stores the thread's last error, if it is
- * time; best effort; keeps the error. */
+ * that has not joined yet, and again after three quarters, and so on: the deadlines of
+ * ranks differ by as much as their starts, and the first one that times out finds by
+ * this for whom all wait.  Returns when it is to do so next, for its deadline and
+ * `*left`, 0 at first; the deadline if that is near.  dl_join_fault_note() stores the
+ * thread's last error, if it is time; best effort; keeps the error. */
 dl_deadline dl_join_fault_next(dl_deadline deadline, int64_t left);
 void dl_join_fault_note(dl_store *store, int rank, dl_deadline deadline, int64_t *left);
 
@@ -65,11 +65,12 @@ void dl_join_fault_put(dl_store *store, dl_bytes key);
 
 /* Waits for all of `keys`, and reads their values: two requests, and two more after half
  * a second, one and a half, and so on, up to every eight seconds, because ranks that fail
- * end no wait for others that are absent.  Calls `look`, unless it is NULL, from time to time, for other reasons to end the wait; it
- * must not use the store.  Returns DL_PEER_LOST with the text of a fault in a value, and
- * DL_TIMEOUT with a text that names no ranks. */
+ * end no wait for others that are absent.  Calls `poll`, unless it is NULL, from time
+ * to time, for other reasons to end the wait; it must not use the store.  Returns
+ * DL_PEER_LOST with the text of a fault in a value, and DL_TIMEOUT with a text that
+ * names no ranks. */
 dl_status dl_join_fault_await(const dl_rank_keys *keys, dl_store *store,
                               dl_buffer *values, dl_deadline deadline,
-                              dl_status (*look)(void *context), void *context);
+                              dl_status (*poll)(void *context), void *context);
 
 #endif

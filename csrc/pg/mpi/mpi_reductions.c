@@ -4,7 +4,8 @@
  * to float32 and rounded once, at the end; operations on bool are logical; AVG is a sum and
  * a division.  What MPI does not reduce alike is left to the CPU backend: MIN and MAX of
  * floats, which propagate NaN, those of unsigned integers, of which MPICH 4.0 takes the
- * largest for negative, and sums of integers of 8 and 16 bits, which Open MPI 4.1 saturates. */
+ * largest for negative, and sums of integers of 8 and 16 bits, which Open MPI 4.1
+ * saturates. */
 #include "pg/mpi/mpi_state.h"
 #include "tensor/strided.h"
 

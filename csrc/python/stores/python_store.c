@@ -41,9 +41,9 @@ hold_object(dlpy_python_store *self)
 
 /* May be called on any thread: Python threads keep their thread state, others get one
  * for the duration of the call.  The thread's own check for waits is off meanwhile: what it
- * interrupts in the override would raise an error there, or be taken for one of the store.  Fails if an exception is set already: the core is then
- * returning and only releases resources.  After a failure call_end() must not be
- * called. */
+ * interrupts in the override would raise an error there, or be taken for one of the
+ * store.  Fails if an exception is set already: the core is then returning and only
+ * releases resources.  After a failure call_end() must not be called. */
 static dl_status
 call_begin(dl_store *store, python_call *call)
 {

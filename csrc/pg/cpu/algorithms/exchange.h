@@ -8,10 +8,10 @@
  * copying in and copying out overlap.
  *
  * Where eager data go from or to one rank only, the others do not wait for each other.
- * Blocks that would go through slots, but are in shared memory already, are not copied.  Where ranks know only the sizes of their own blocks,
- * each writes one size on its line if they are all equal; otherwise its sizes come
- * first in its slot.  Each rank compares the sizes that are sent with those that are
- * expected. */
+ * Blocks that would go through slots, but are in shared memory already, are not copied.
+ * Where ranks know only the sizes of their own blocks, each writes one size on its line
+ * if they are all equal; otherwise its sizes come first in its slot.  Each rank
+ * compares the sizes that are sent with those that are expected. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
 #define DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
 

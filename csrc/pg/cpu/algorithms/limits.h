@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The thresholds by which the collectives choose an algorithm, and the sizes of its
- * rounds, on one host.  Unless said otherwise they are bytes.  An arrival takes a fraction of a microsecond where
- * each rank has a core, and a scheduling round where ranks share cores, so most of them
- * differ between the two. */
+ * rounds, on one host.  Unless said otherwise they are bytes.  An arrival takes a
+ * fraction of a microsecond where each rank has a core, and a scheduling round where
+ * ranks share cores, so most of them differ between the two. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_LIMITS_H
 #define DISTLITE_PG_CPU_ALGORITHMS_LIMITS_H
 

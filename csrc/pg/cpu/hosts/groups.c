@@ -19,8 +19,8 @@ head_of(const dl_hosts *hosts)
     return host - host % hosts->group;
 }
 
-bool
-dl_hosts_is_head(const dl_hosts *hosts)
+static bool
+is_head(const dl_hosts *hosts)
 {
     return head_of(hosts) == hosts->layout->host;
 }
@@ -44,8 +44,11 @@ skip_to_last(dl_hosts *hosts)
     }
 }
 
-dl_status
-dl_hosts_up(const dl_leaders *self, uint8_t *slots, size_t stride)
+/* A head receives the data of the others in its group, `stride` bytes apart in `slots`;
+ * any other leader sends its own, and expects the result in its place: it has to wait for
+ * it, and is done. */
+static dl_status
+collect_in_group(const dl_leaders *self, uint8_t *slots, size_t stride)
 {
     dl_hosts *hosts = self->hosts;
     const dl_layout *layout = hosts->layout;
@@ -53,7 +56,7 @@ dl_hosts_up(const dl_leaders *self, uint8_t *slots, size_t stride)
 
     hosts->step = hosts->group;
     hosts->first_source = 1;
-    if (!dl_hosts_is_head(hosts)) {
+    if (!is_head(hosts)) {
         DL_TRY(dl_traffic_send(hosts->traffic, head, self->data, self->size));
         skip_to_last(hosts);
         return dl_traffic_receive(hosts->traffic, head, self->data, self->size);
@@ -66,8 +69,9 @@ dl_hosts_up(const dl_leaders *self, uint8_t *slots, size_t stride)
     return dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic));
 }
 
-dl_status
-dl_hosts_down(const dl_leaders *self)
+/* Queues the result that a head has. */
+static dl_status
+send_to_group(const dl_leaders *self)
 {
     dl_hosts *hosts = self->hosts;
     const dl_layout *layout = hosts->layout;
@@ -105,12 +109,12 @@ dl_hosts_greet(dl_hosts *hosts)
         skip_to_last(hosts);
         return DL_OK;
     }
-    DL_TRY(dl_hosts_up(&none, nothing, 0));
-    if (!dl_hosts_is_head(hosts)) {
+    DL_TRY(collect_in_group(&none, nothing, 0));
+    if (!is_head(hosts)) {
         return DL_OK;
     }
     DL_TRY(dl_hosts_collect(hosts, nothing, hosts->no_blocks));
-    return dl_hosts_down(&none);
+    return send_to_group(&none);
 }
 
 /* Folds the `count` arrays in slots into the data, in their order. */
@@ -152,11 +156,11 @@ dl_fold_groups(const dl_leaders *self)
 
     DL_TRY(dl_hosts_room(&hosts->incoming,
                          (size_t)(others > groups ? others : groups) * stride, &row));
-    DL_TRY(dl_hosts_up(self, row, stride));
-    if (dl_hosts_is_head(hosts)) {
+    DL_TRY(collect_in_group(self, row, stride));
+    if (is_head(hosts)) {
         add_slots(self, row, stride, others);
         DL_TRY(fold_heads(self, row, stride));
-        DL_TRY(dl_hosts_down(self));
+        DL_TRY(send_to_group(self));
     }
     return dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic));
 }

@@ -85,8 +85,8 @@ dl_status dl_hosts_arrive(dl_hosts *hosts, const dl_op_context *phase);
 dl_status dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *phase,
                                     const dl_tensor *tensor, int root);
 
-/* The leaders that exchange in rounds are in a ring (ring.c): those of all hosts, or
- * between dl_hosts_up() and the end of the operation the heads of the groups.
+/* The leaders that exchange in rounds are in a ring (ring.c): those of all hosts,
+ * or, in an exchange with groups, the heads of the groups (groups.c).
  * dl_hosts_ring_host() returns the host `distance` places behind this one. */
 int dl_hosts_ring_count(const dl_hosts *hosts);
 int dl_hosts_ring_host(const dl_hosts *hosts, int distance);
@@ -108,15 +108,6 @@ dl_status dl_hosts_collect_equal(const dl_leaders *self, uint8_t *row, size_t st
 
 /* Sets `hosts->starts` to those of a row of the parts, in the order of the ring. */
 void dl_hosts_ring_starts(const dl_leaders *self);
-
-/* The data of a host and its group's head (groups.c).  Steps of an exchange with groups,
- * which leaders take.  In dl_hosts_up(), a head receives the data of the others in its
- * group, `stride` bytes apart in `slots`; any other leader sends its own, and expects the
- * result in its place: it has to wait for it, and is done.  dl_hosts_down() queues the
- * result that a head has. */
-bool dl_hosts_is_head(const dl_hosts *hosts);
-dl_status dl_hosts_up(const dl_leaders *self, uint8_t *slots, size_t stride);
-dl_status dl_hosts_down(const dl_leaders *self);
 
 /* As dl_hosts_collect() without data, to compare the calls of all hosts where data goes
  * only one way.  Leaves the last messages in the queues.  Also called on ranks that do not
