@@ -62,7 +62,7 @@ static int choices[STEPS], counts[STEPS];
 static uint64_t states[STATES];
 static size_t state_count;
 
-/* What the threads share.  Of the ring's slots and bytes only the producer writes any, so
+/* What the threads share.  Of the ring's cells and bytes only the producer writes any, so
  * they follow from its history. */
 static struct {
     dl_bell bell;
@@ -288,7 +288,7 @@ CHECK_CASE(a_sleeper_for_all_words_is_woken)
 
 #define FRAMES 2
 #define LARGE 1024 /* four fill the ring of bytes */
-#define SMALL 16   /* they fill the slots */
+#define SMALL 16   /* they fill the cells */
 
 static size_t size;
 
@@ -402,7 +402,7 @@ prepare_full_ring(void)
 }
 
 static void
-prepare_full_slots(void)
+prepare_full_cells(void)
 {
     fill_ring(SMALL);
 }
@@ -412,7 +412,7 @@ CHECK_CASE(a_full_ring_loses_no_wake_up)
     CHECK(explore(2, ends, prepare_full_ring) > 100);
 }
 
-CHECK_CASE(full_slots_lose_no_wake_up)
+CHECK_CASE(full_cells_lose_no_wake_up)
 {
-    CHECK(explore(2, ends, prepare_full_slots) > 100);
+    CHECK(explore(2, ends, prepare_full_cells) > 100);
 }

@@ -348,7 +348,7 @@ CHECK_CASE(a_receive_that_does_not_take_a_message_fails_alone)
     world_run(2, refused_late);
 }
 
-/* Sizes around what a slot, a frame, the window and the ring hold. */
+/* Sizes around what a cell, a frame, the window and the ring hold. */
 static const size_t stages[] = {0,    1,     3,     4,     100,    4095,
                                 4097, 32767, 32769, 40000, 200000, LARGE};
 enum { STAGES = sizeof stages / sizeof *stages };

@@ -139,18 +139,18 @@ CHECK_CASE(larger_ones_stay_within_a_few_pages)
     keep_up(40000, (size_t)2 << 20, (size_t)256 << 10);
 }
 
-CHECK_CASE(slots_run_out_where_payloads_are_small)
+CHECK_CASE(cells_run_out_where_payloads_are_small)
 {
     dl_ring in, out;
 
     dl_ring_open(&out, memory, CAPACITY);
     dl_ring_open(&in, memory, CAPACITY);
     for (int round = 0; round < 3; round++) {
-        for (uint64_t id = 1; id <= out.slot_count; id++) {
+        for (uint64_t id = 1; id <= out.cell_count; id++) {
             CHECK(push(&out, id, 8));
         }
         CHECK(!push(&out, 1, 0));
-        for (uint64_t id = 1; id <= out.slot_count; id++) {
+        for (uint64_t id = 1; id <= out.cell_count; id++) {
             pop(&in, id, 8);
             CHECK_EQUAL(dl_ring_release(&in), id == 1);
         }

@@ -22,10 +22,10 @@
 #define LARGEST_OF_LAP ((size_t)4 << 10)
 #define LONG_LAP ((size_t)256 << 10)
 
-_Static_assert(sizeof(dl_ring_slot) == DL_RING_UNIT, "a slot is a cache line");
+_Static_assert(sizeof(dl_ring_cell) == DL_RING_UNIT, "a cell is a cache line");
 
 static size_t
-slots_for(size_t capacity)
+cells_for(size_t capacity)
 {
     size_t count = capacity / BYTES_PER_SLOT;
 
@@ -36,7 +36,7 @@ size_t
 dl_ring_memory(size_t capacity)
 {
     return sizeof(dl_ring_words)
-           + dl_round_up(slots_for(capacity) * sizeof(dl_ring_slot), DL_LINE)
+           + dl_round_up(cells_for(capacity) * sizeof(dl_ring_cell), DL_LINE)
            + capacity;
 }
 
@@ -44,14 +44,14 @@ void
 dl_ring_open(dl_ring *ring, void *memory, size_t capacity)
 {
     dl_ring_words *words = memory;
-    size_t slots = slots_for(capacity);
+    size_t cells = cells_for(capacity);
 
     *ring = (dl_ring){.words = words,
-                      .slots = (dl_ring_slot *)(void *)(words + 1),
-                      .slot_count = slots,
+                      .cells = (dl_ring_cell *)(void *)(words + 1),
+                      .cell_count = cells,
                       .capacity = capacity};
     ring->data =
-        (uint8_t *)(words + 1) + dl_round_up(slots * sizeof(dl_ring_slot), DL_LINE);
+        (uint8_t *)(words + 1) + dl_round_up(cells * sizeof(dl_ring_cell), DL_LINE);
 }
 
 /* Returns the bytes that a payload takes in the ring of bytes. */
@@ -105,7 +105,7 @@ place_for(const dl_ring *ring, size_t span)
 static bool
 fits_ring(const dl_ring *ring, uint64_t end)
 {
-    return ring->next + 1 - ring->taken <= ring->slot_count
+    return ring->next + 1 - ring->taken <= ring->cell_count
            && end - ring->freed <= ring->capacity;
 }
 
@@ -171,60 +171,60 @@ dl_ring_reserve(dl_ring *ring, size_t size)
     if (offset + span > ring->backed) {
         populate_pages(ring, offset + span);
     }
-    return span == 0 ? dl_ring_slot_at(ring, ring->next)->contents
+    return span == 0 ? dl_ring_cell_at(ring, ring->next)->contents
                      : ring->data + offset;
 }
 
 void
 dl_ring_publish(dl_ring *ring, const dl_frame *frame)
 {
-    dl_ring_slot *slot = dl_ring_slot_at(ring, ring->next);
+    dl_ring_cell *cell = dl_ring_cell_at(ring, ring->next);
     size_t span = span_of(frame->size);
 
-    slot->frame = *frame;
+    cell->frame = *frame;
     if (span > 0) {
-        memcpy(slot->contents, &ring->place, sizeof ring->place);
+        memcpy(cell->contents, &ring->place, sizeof ring->place);
         ring->place += span;
     }
     /* Sequentially consistent, because the publisher reads the number of sleepers
      * next. */
-    atomic_store(&slot->number, (uint32_t)ring->next + 1);
+    atomic_store(&cell->number, (uint32_t)ring->next + 1);
     ring->next++;
 }
 
 const dl_frame *
 dl_ring_peek(const dl_ring *ring)
 {
-    return dl_ring_has_frame(ring) ? &dl_ring_slot_at(ring, ring->next)->frame : NULL;
+    return dl_ring_has_frame(ring) ? &dl_ring_cell_at(ring, ring->next)->frame : NULL;
 }
 
 static uint64_t
-place_in(const dl_ring_slot *slot)
+place_in(const dl_ring_cell *cell)
 {
     uint64_t place;
 
-    memcpy(&place, slot->contents, sizeof place);
+    memcpy(&place, cell->contents, sizeof place);
     return place;
 }
 
 const uint8_t *
 dl_ring_payload(const dl_ring *ring)
 {
-    const dl_ring_slot *slot = dl_ring_slot_at(ring, ring->next);
+    const dl_ring_cell *cell = dl_ring_cell_at(ring, ring->next);
 
-    return span_of(slot->frame.size) == 0
-               ? slot->contents
-               : ring->data + offset_of(ring, place_in(slot));
+    return span_of(cell->frame.size) == 0
+               ? cell->contents
+               : ring->data + offset_of(ring, place_in(cell));
 }
 
 bool
 dl_ring_release(dl_ring *ring)
 {
-    const dl_ring_slot *slot = dl_ring_slot_at(ring, ring->next);
-    size_t span = span_of(slot->frame.size);
+    const dl_ring_cell *cell = dl_ring_cell_at(ring, ring->next);
+    size_t span = span_of(cell->frame.size);
 
     if (span > 0) {
-        atomic_store_explicit(&ring->words->freed, place_in(slot) + span,
+        atomic_store_explicit(&ring->words->freed, place_in(cell) + span,
                               memory_order_release);
     }
     ring->next++;

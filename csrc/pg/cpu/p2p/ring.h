@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Frames from one rank to another through shared memory, with one producer and one
- * consumer: a ring of slots, one cache line each, and a ring of bytes.  A slot has the
+ * consumer: a ring of cells, one cache line each, and a ring of bytes.  A cell has the
  * head of a frame and a payload of a few bytes, and says itself whether it is filled: a
  * small frame costs its reader one line that another core has written.  A larger
  * payload is contiguous in the ring of bytes, so that it can be gathered into it and
@@ -19,17 +19,17 @@
 /* Slots are of this size, and larger payloads begin at multiples of it: a cache line. */
 #define DL_RING_UNIT ((size_t)64)
 
-/* The largest payload that a slot holds. */
+/* The largest payload that a cell holds. */
 #define DL_RING_INLINE ((size_t)28)
 
-typedef struct dl_ring_slot {
+typedef struct dl_ring_cell {
     _Alignas(DL_RING_UNIT) dl_frame frame;
     /* The payload, or where a larger one begins in the ring of bytes. */
     uint8_t contents[DL_RING_INLINE];
     /* The number of the frame, counted from 1; written last.  A consumer waits for the
-     * next number, so that a slot does not have to be cleared. */
+     * next number, so that a cell does not have to be cleared. */
     _Atomic uint32_t number;
-} dl_ring_slot;
+} dl_ring_cell;
 
 /* The shared part, which only the consumer writes, but for `wants_room`; zeroed memory is
  * an empty ring.  Positions only grow. */
@@ -45,9 +45,9 @@ typedef struct dl_ring_words {
 /* The handle of one side. */
 typedef struct dl_ring {
     dl_ring_words *words;
-    dl_ring_slot *slots;
+    dl_ring_cell *cells;
     uint8_t *data;
-    size_t slot_count;
+    size_t cell_count;
     size_t capacity;
     uint64_t next; /* the producer's next frame to fill, the consumer's next to take */
     /* for the producer: */
@@ -78,16 +78,16 @@ uint8_t *dl_ring_reserve(dl_ring *ring, size_t size);
 /* Publishes the frame whose payload was reserved last. */
 void dl_ring_publish(dl_ring *ring, const dl_frame *frame);
 
-static inline dl_ring_slot *
-dl_ring_slot_at(const dl_ring *ring, uint64_t frame)
+static inline dl_ring_cell *
+dl_ring_cell_at(const dl_ring *ring, uint64_t frame)
 {
-    return &ring->slots[frame & (ring->slot_count - 1)];
+    return &ring->cells[frame & (ring->cell_count - 1)];
 }
 
 static inline bool
 dl_ring_is_filled(const dl_ring *ring, uint64_t frame)
 {
-    return atomic_load_explicit(&dl_ring_slot_at(ring, frame)->number,
+    return atomic_load_explicit(&dl_ring_cell_at(ring, frame)->number,
                                 memory_order_acquire)
            == (uint32_t)frame + 1;
 }
