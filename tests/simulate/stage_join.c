@@ -89,14 +89,15 @@ have_decided(void *context)
 
 /* What ranks are told. */
 
-/* Where ranks are started twice, also a member that still asks the store whom it has waited
- * for: they may wait for each other in a circle. */
+/* Where ranks are started twice, also a member that times out in a moment, or still asks the
+ * store whom it has waited for: they may wait for each other in a circle. */
 static bool
 is_late(const member *one)
 {
-    bool is_asking = !is_over(one) && !one->has_joined && one->deadline <= sim.now;
+    bool is_waiting =
+        !is_over(one) && !one->has_joined && one->deadline <= sim.now + LATE;
 
-    return one->has_timed_out || (run.has_twins && is_asking);
+    return one->has_timed_out || (run.has_twins && is_waiting);
 }
 
 /* In a timeout a rank may name one that has timed out for the same reason, because it does

@@ -30,6 +30,11 @@ dl_invite_rank(dl_endpoint *endpoint, const char *group_name, int rank,
                                      dl_deadline_earlier(deadline, CALL_PATIENCE),
                                      &endpoint->connections[rank]);
     dl_parcel_fini(&parcel);
+    if (status == DL_TIMEOUT && dl_deadline_passed(deadline)) {
+        char peer[DL_PEER_TEXT_SIZE];
+        dl_endpoint_describe(endpoint, rank, peer);
+        return dl_fail_while("waiting for %s", peer);
+    }
     return status;
 }
 
