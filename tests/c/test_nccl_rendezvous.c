@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * How the ranks that make a communicator agree on whether all of them have come. */
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
 #include "device_groups.h"
 #include "pg/nccl/nccl_comm.h"
 
@@ -25,7 +29,7 @@ meet(dl_nccl_watch *watch, const char *key, int rank, int64_t patience, dl_nccl_
     dl_nccl_rendezvous place = {
         .store = store, .key = key, .rank = rank, .size = 2, .members = members};
 
-    return dl_nccl_meet(watch, &place, dl_deadline_after(patience), id);
+    return dl_nccl_meet(watch, &place, dl_deadline_after(patience), id, 1);
 }
 
 CHECK_CASE(a_rank_that_joins_after_another_failed_gets_its_error)
@@ -78,4 +82,35 @@ CHECK_CASE(an_abort_ends_the_wait)
     dl_nccl_watch_free(watch);
     dl_nccl_watch_free(other);
     dl_store_unref(store);
+}
+
+static void
+make_large(int rank, int size, void *context)
+{
+    dl_device_options unset = {0};
+    dl_nccl_watch *watch = new_watch();
+    dl_nccl_comm *comm = NULL;
+    dl_nccl_rendezvous place = {
+        .store = store,
+        .key = "large",
+        .rank = rank,
+        .size = size,
+        .ranks_per_id = 2,
+        .options = &unset,
+    };
+
+    (void)context;
+    CHECK_OK(
+        dl_nccl_comm_make(watch, &place, dl_deadline_after(GROUP_PATIENCE), &comm));
+    dl_nccl_comm_free(watch, comm, true);
+    dl_nccl_watch_free(watch);
+}
+
+CHECK_CASE(a_large_communicator_is_made_from_several_ids)
+{
+    run_ranks(5, make_large);
+    void *library = dlopen(getenv("DISTLITE_NCCL_LIBRARY"), RTLD_NOW);
+    atomic_int *ids = library == NULL ? NULL : dlsym(library, "double_ids");
+    CHECK(ids != NULL);
+    CHECK_EQUAL(atomic_load(ids), 3);
 }

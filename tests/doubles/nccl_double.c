@@ -84,6 +84,7 @@ config double_config; /* the last one passed in; guarded by lock, as the next */
 char double_net[64];
 atomic_int double_comms;                 /* alive */
 atomic_int double_shrinks, double_grows; /* calls that succeeded */
+atomic_int double_ids;                   /* of the last ncclCommInitRankScalable */
 atomic_bool double_queries_are_held;     /* ncclCommGetAsyncError does not return */
 atomic_int double_queries;               /* begun */
 static atomic_int running;               /* bundles on streams, of all communicators */
@@ -905,6 +906,27 @@ ncclCommInitRankConfig(void **made, int size, id name, int rank, config *given)
 {
     return open_comm(made, name.bytes, size, rank, given, NULL);
 }
+
+#if !defined(OLD) && !defined(ANCIENT)
+/* Ranks with different ids, or in another order, do not meet. */
+int
+ncclCommInitRankScalable(void **made, int size, int rank, int count, id *ids,
+                         config *given)
+{
+    unsigned long long sum = 0;
+    id name = {{0}};
+
+    if (count < 1 || count > size) {
+        return fail(INVALID_ARGUMENT, "the number of ids");
+    }
+    for (size_t i = 0; i < (size_t)count * sizeof *ids; i++) {
+        sum = sum * 31 + (unsigned char)ids->bytes[i];
+    }
+    snprintf(name.bytes, sizeof name.bytes, "%.90s-%llx", ids->bytes, sum);
+    atomic_store(&double_ids, count);
+    return open_comm(made, name.bytes, size, rank, given, NULL);
+}
+#endif
 
 int
 ncclCommGetAsyncError(void *handle, int *error)

@@ -89,6 +89,17 @@ dl_rank_list_end(dl_rank_list *list)
 }
 
 dl_status
+dl_rank_list_fail(const dl_rank_list *absent, const char *what, dl_deadline deadline)
+{
+    return dl_fail(DL_TIMEOUT,
+                   "rank%s %s did not join %s within %" PRId64
+                   "ms; `distlite ps` shows what each rank does; all need the same "
+                   "backend",
+                   absent->count == 1 ? "" : "s", absent->text, what,
+                   deadline.limit / DL_MILLISECOND);
+}
+
+dl_status
 dl_rank_keys_absent(const dl_rank_keys *self, dl_store *store, dl_rank_list *absent)
 {
     *absent = (dl_rank_list){.count = 0};
@@ -97,7 +108,7 @@ dl_rank_keys_absent(const dl_rank_keys *self, dl_store *store, dl_rank_list *abs
         DL_TRY(
             dl_store_check(store, &self->keys[rank], 1, &exists, dl_deadline_after(0)));
         if (!exists) {
-            dl_rank_list_add(absent, self->names == NULL ? rank : self->names[rank]);
+            dl_rank_list_add(absent, rank);
         }
     }
     dl_rank_list_end(absent);
@@ -114,10 +125,5 @@ dl_rank_keys_fail_absent(const dl_rank_keys *self, dl_store *store, const char *
     if (dl_rank_keys_absent(self, store, &absent) != DL_OK || absent.count == 0) {
         return dl_rethrow(&late);
     }
-    return dl_fail(DL_TIMEOUT,
-                   "rank%s %s did not join %s within %" PRId64
-                   "ms; `distlite ps` shows what each rank does; all need the same "
-                   "backend",
-                   absent.count == 1 ? "" : "s", absent.text, what,
-                   deadline.limit / DL_MILLISECOND);
+    return dl_rank_list_fail(&absent, what, deadline);
 }

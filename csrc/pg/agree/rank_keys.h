@@ -16,7 +16,6 @@
 typedef struct dl_rank_keys {
     dl_bytes *keys; /* by rank; one allocation with their texts */
     int size;
-    const int *names; /* the ranks' numbers in texts; NULL: 0 to size - 1 */
 } dl_rank_keys;
 
 /* Returns the key of `rank`, which may be written to `text` or be stored elsewhere. */
@@ -51,12 +50,17 @@ void dl_rank_list_add(dl_rank_list *list, int rank);
 /* Completes the text after the last rank was added. */
 void dl_rank_list_end(dl_rank_list *list);
 
+/* Fails with DL_TIMEOUT after a wait until `deadline`, in which these ranks "did not join"
+ * what `what` says. */
+dl_status dl_rank_list_fail(const dl_rank_list *absent, const char *what,
+                            dl_deadline deadline);
+
 /* Lists the ranks whose keys do not exist now. */
 dl_status dl_rank_keys_absent(const dl_rank_keys *self, dl_store *store,
                               dl_rank_list *absent);
 
-/* Fails with DL_TIMEOUT after a wait until `deadline`, in which those ranks "did not join"
- * what `what` says; with the thread's last error if all keys exist by now. */
+/* Fails like dl_rank_list_fail() with those ranks; with the thread's last error if all
+ * keys exist by now. */
 dl_status dl_rank_keys_fail_absent(const dl_rank_keys *self, dl_store *store,
                                    const char *what, dl_deadline deadline);
 

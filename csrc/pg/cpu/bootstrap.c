@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "pg/agree/rank_marks.h"
 #include "pg/cpu/health/notices.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/tcp/traffic.h"
@@ -41,8 +42,14 @@ typedef struct making {
     dl_records_digest theirs[sizeof(int) * CHAR_BIT];
 } making;
 
-/* The step of the leaders that greet. */
-#define GREETING "greeting"
+/* The marks of the hosts whose leaders greet. */
+static dl_rank_marks
+greeting_marks(const making *self)
+{
+    return (dl_rank_marks){.store = self->options->store,
+                           .step = "cpu/greeting",
+                           .count = self->bootstrap->endpoint.layout.host_count};
+}
 
 /* Returns the leader of the host that is `distance` hosts behind this one; before it,
  * if negative. */
@@ -90,14 +97,16 @@ fail_late(const making *self, bool is_first)
     dl_error error = *dl_last_error();
     const dl_endpoint *endpoint = &self->bootstrap->endpoint;
     dl_store *store = self->options->store;
+    dl_rank_marks marks = greeting_marks(self);
     char peer[DL_PEER_TEXT_SIZE];
-    int late = -1;
+    int late = DL_NO_MARK;
 
     if (is_first) {
-        late = dl_endpoint_find_unmarked(store, GREETING, endpoint->layout.host_count);
+        late = dl_rank_marks_find_absent(&marks, 0,
+                                         dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
     }
     (void)dl_rethrow(&error);
-    if (late >= 0) {
+    if (late != DL_NO_MARK) {
         dl_endpoint_describe(endpoint, dl_layout_leader(&endpoint->layout, late), peer);
         (void)dl_fail(DL_TIMEOUT,
                       "joining timed out after %" PRId64
@@ -149,13 +158,14 @@ greet_and_clear(making *self)
 {
     const dl_endpoint *endpoint = &self->bootstrap->endpoint;
     dl_store *store = self->options->store;
+    dl_rank_marks marks = greeting_marks(self);
     int host = endpoint->layout.host;
 
-    DL_TRY(dl_endpoint_mark(store, GREETING, host, self->deadline));
+    DL_TRY(dl_rank_marks_add(&marks, host, self->deadline, NULL));
     DL_TRY(exchange_greetings(self, true));
     dl_endpoint_clear(endpoint, store, self->deadline);
     DL_TRY(exchange_greetings(self, false));
-    dl_endpoint_clear_mark(store, GREETING, host, self->deadline);
+    dl_rank_marks_clear(&marks, host, self->deadline);
     return DL_OK;
 }
 

@@ -131,17 +131,6 @@ void dl_endpoint_close_calls(dl_endpoint *endpoint);
 /* Closes and frees everything.  A second call does nothing. */
 void dl_endpoint_fini(dl_endpoint *endpoint);
 
-/* Those that have come to a step of the join set their bits in counters in the store,
- * so that a timeout names one that has not, and not those that wait for it as well.
- * One that has set no bit is found among the first `count`; -1: there is none, or the
- * store does not answer.  The counters are deleted by those whose bits are the first in
- * them, when all have come; best effort. */
-dl_status dl_endpoint_mark(dl_store *store, const char *step, int number,
-                           dl_deadline deadline);
-int dl_endpoint_find_unmarked(dl_store *store, const char *step, int count);
-void dl_endpoint_clear_mark(dl_store *store, const char *step, int number,
-                            dl_deadline deadline);
-
 /* Writes "rank 2 (pid 123 on host h)". */
 void dl_endpoint_describe(const dl_endpoint *endpoint, int rank,
                           char text[DL_PEER_TEXT_SIZE]);

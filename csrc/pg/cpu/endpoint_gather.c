@@ -10,6 +10,7 @@
 #include "base/reader.h"
 #include "net/socket.h"
 #include "pg/agree/rank_keys.h"
+#include "pg/agree/rank_marks.h"
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/gather.h"
 #include "pg/cpu/invite.h"
@@ -184,66 +185,16 @@ dl_endpoint_open_traffic(dl_endpoint *endpoint, const char *group_name)
 /* Small groups read all records from the store: a few kilobytes. */
 #define READING_RANKS 8
 
-/* The step of those that have read the records of their neighbours. */
-#define GATHERING "gathering"
-
 /* Limit of a record that comes over a link, in bytes, with its rank and size. */
 #define RECORD_LIMIT 8192
 
-#define MARKS_PER_KEY 62
-
-static dl_bytes
-marks_key(const char *step, int number, char text[DL_RANK_KEY_SIZE])
+/* The marks of those that have begun to gather: a timeout names one that has not, and not
+ * those that wait for it as well. */
+static dl_rank_marks
+gathering_marks(const dl_endpoint *endpoint, dl_store *store)
 {
-    int size =
-        snprintf(text, DL_RANK_KEY_SIZE, "cpu/%s/%d", step, number / MARKS_PER_KEY);
-
-    return (dl_bytes){(const uint8_t *)text, (size_t)size};
-}
-
-dl_status
-dl_endpoint_mark(dl_store *store, const char *step, int number, dl_deadline deadline)
-{
-    char text[DL_RANK_KEY_SIZE];
-    int64_t marks;
-    dl_status status =
-        dl_store_add(store, marks_key(step, number, text),
-                     INT64_C(1) << number % MARKS_PER_KEY, &marks, deadline);
-
-    return status == DL_UNSUPPORTED ? DL_OK : status;
-}
-
-int
-dl_endpoint_find_unmarked(dl_store *store, const char *step, int count)
-{
-    char text[DL_RANK_KEY_SIZE];
-    int64_t marks = 0;
-
-    for (int number = 0; number < count; number++) {
-        if (number % MARKS_PER_KEY == 0
-            && dl_store_add(store, marks_key(step, number, text), 0, &marks,
-                            dl_deadline_after(DL_JOIN_FAULT_PATIENCE))
-                   != DL_OK) {
-            return -1;
-        }
-        if ((marks >> number % MARKS_PER_KEY & 1) == 0) {
-            return number;
-        }
-    }
-    return -1;
-}
-
-void
-dl_endpoint_clear_mark(dl_store *store, const char *step, int number,
-                       dl_deadline deadline)
-{
-    char text[DL_RANK_KEY_SIZE];
-    bool existed;
-
-    if (number % MARKS_PER_KEY == 0) {
-        (void)dl_store_delete_key(store, marks_key(step, number, text), &existed,
-                                  deadline);
-    }
+    return (dl_rank_marks){
+        .store = store, .step = "cpu/gathering", .count = endpoint->size};
 }
 
 /* Names a rank that has failed, which no link may have told, or the ranks that have not
@@ -256,12 +207,14 @@ fail_late(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     char peer[DL_PEER_TEXT_SIZE];
 
     DL_TRY(dl_join_fault_check(store));
-    int late = dl_endpoint_find_unmarked(store, GATHERING, endpoint->size);
+    dl_rank_marks marks = gathering_marks(endpoint, store);
+    int late =
+        dl_rank_marks_find_absent(&marks, 0, dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
     dl_status status;
 
     (void)dl_rethrow(&error);
     dl_rank_list absent = list_absent(endpoint, store);
-    if (late < 0 || absent.count > 0) {
+    if (late == DL_NO_MARK || absent.count > 0) {
         status = fail_not_joined(&absent, deadline);
         dl_join_fault_publish(store, endpoint->rank);
         DL_TRY(dl_join_fault_check_late(store));
@@ -636,6 +589,7 @@ gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
                         .limit = (uint64_t)endpoint->size * 2 * RECORD_LIMIT};
     int neighbours[DL_GATHER_NEIGHBOURS];
     int count = dl_gather_neighbours(endpoint->rank, endpoint->size, neighbours);
+    dl_rank_marks marks = gathering_marks(endpoint, store);
     dl_buffer records = {0};
 
     dl_status status = read_records(endpoint, store, neighbours, count, NULL, deadline);
@@ -654,9 +608,8 @@ gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     }
     put_record(&records, endpoint->rank, dl_buffer_bytes(&endpoint->record));
     status = status == DL_OK ? dl_buffer_check(&records) : status;
-    status = status == DL_OK
-                 ? dl_endpoint_mark(store, GATHERING, endpoint->rank, deadline)
-                 : status;
+    status = status == DL_OK ? dl_rank_marks_add(&marks, endpoint->rank, deadline, NULL)
+                             : status;
     status = status == DL_OK ? run_gather(endpoint, store, &gather, &records, deadline)
                              : status;
     dl_buffer_fini(&records);
@@ -677,6 +630,7 @@ dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store, dl_deadline dead
     const dl_layout *layout = &endpoint->layout;
     const int *ranks = dl_layout_ranks(layout, layout->host);
     int count = dl_layout_count(layout, layout->host);
+    dl_rank_marks marks = gathering_marks(endpoint, store);
     char text[DL_RANK_KEY_SIZE];
     bool existed;
 
@@ -692,7 +646,7 @@ dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store, dl_deadline dead
         (void)dl_store_delete_key(store, dl_endpoint_key(ranks[i], text), &existed,
                                   deadline);
         if (endpoint->size > READING_RANKS) {
-            dl_endpoint_clear_mark(store, GATHERING, ranks[i], deadline);
+            dl_rank_marks_clear(&marks, ranks[i], deadline);
         }
     }
 }

@@ -12,6 +12,9 @@
 #include "pg/nccl/nccl_launch.h"
 #include "pg/nccl/nccl_watch.h"
 
+/* So many ranks of one communicator meet at one address. */
+#define RANKS_PER_ID 256
+
 typedef struct nccl_backend {
     dl_backend base;
     /* fixed after init */
@@ -174,6 +177,7 @@ meet_all(nccl_backend *self, const dl_nccl_origin *origin, int device,
         .key = "nccl/all",
         .rank = self->rank,
         .size = self->size,
+        .ranks_per_id = RANKS_PER_ID,
         .device = device,
         .options = &self->options,
         .origin = *origin,

@@ -11,6 +11,7 @@
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "pg/agree/rank_keys.h"
+#include "pg/agree/rank_marks.h"
 
 /* Time for the requests after the wait: the outcome must be written even if the
  * deadline has passed. */
@@ -32,11 +33,11 @@
 static const char all_are_here[] = "all are here";
 
 static dl_bytes
-rank_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
+id_key(const void *context, int number, char text[DL_RANK_KEY_SIZE])
 {
     const dl_nccl_rendezvous *place = context;
 
-    snprintf(text, DL_RANK_KEY_SIZE, "%s/%d", place->key, rank);
+    snprintf(text, DL_RANK_KEY_SIZE, "%s/id/%d", place->key, number);
     return dl_bytes_of(text);
 }
 
@@ -58,17 +59,29 @@ make_id(const dl_nccl_table *nccl, const dl_nccl_origin *origin, dl_deadline dea
     return status;
 }
 
+/* Publishes the id that is this rank's to make, if one is. */
 static dl_status
-announce_rank(const dl_nccl_watch *watch, const dl_nccl_rendezvous *place, dl_bytes key,
-              dl_deadline deadline, dl_nccl_id *id)
+put_id(const dl_nccl_watch *watch, const dl_nccl_rendezvous *place, int count,
+       dl_deadline deadline)
 {
-    dl_bytes value = DL_LITERAL("here");
+    int ranks = count > 1 ? place->ranks_per_id : place->size;
+    /* Zeroed, because old libraries do not write all of it. */
+    dl_nccl_id id = {{0}};
+    char text[DL_RANK_KEY_SIZE];
 
-    if (id != NULL && place->rank == 0) {
-        DL_TRY(make_id(watch->nccl, &place->origin, deadline, id));
-        value = (dl_bytes){(const uint8_t *)id, sizeof *id};
+    if (place->rank % ranks != 0) {
+        return DL_OK;
     }
-    return dl_store_set(place->store, key, value, deadline);
+    DL_TRY(make_id(watch->nccl, &place->origin, deadline, &id));
+    return dl_store_set(place->store, id_key(place, place->rank / ranks, text),
+                        (dl_bytes){(const uint8_t *)&id, sizeof id}, deadline);
+}
+
+static dl_bytes
+outcome_key(const dl_nccl_rendezvous *place, char text[DL_RANK_KEY_SIZE])
+{
+    snprintf(text, DL_RANK_KEY_SIZE, "%s/outcome", place->key);
+    return dl_bytes_of(text);
 }
 
 static int
@@ -87,10 +100,9 @@ agree_on_outcome(const dl_nccl_rendezvous *place, dl_status status)
     char key[DL_RANK_KEY_SIZE], own[64];
     dl_buffer held = {0};
 
-    snprintf(key, sizeof key, "%s/outcome", place->key);
     snprintf(own, sizeof own, "rank %d gave up", rank_in_group(place, place->rank));
     dl_status asked =
-        dl_store_compare_set(place->store, dl_bytes_of(key), DL_LITERAL(""),
+        dl_store_compare_set(place->store, outcome_key(place, key), DL_LITERAL(""),
                              dl_bytes_of(status == DL_OK ? all_are_here : own), &held,
                              dl_deadline_after(OUTCOME_PATIENCE));
     bool are_here = asked == DL_OK && held.size == strlen(all_are_here)
@@ -115,16 +127,53 @@ is_given_up(void *watch)
     return dl_nccl_watch_cause(watch) != DL_OK;
 }
 
-/* Announces this rank and waits for all others; an abort of the group ends the wait. */
+/* Names the ranks that have not come. */
 static dl_status
-await_ranks(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
-            const dl_rank_keys *keys, dl_deadline deadline, dl_nccl_id *id)
+fail_absent(const dl_nccl_rendezvous *place, const dl_rank_marks *marks,
+            dl_deadline deadline)
 {
+    dl_error late = *dl_last_error();
+    dl_deadline patience = dl_deadline_after(OUTCOME_PATIENCE);
+    dl_rank_list absent = {.count = 0};
+    int rank = DL_NO_MARK;
+
+    while ((rank = dl_rank_marks_find_absent(marks, rank + 1, patience))
+           != DL_NO_MARK) {
+        dl_rank_list_add(&absent, rank_in_group(place, rank));
+    }
+    dl_rank_list_end(&absent);
+    return absent.count == 0 ? dl_rethrow(&late)
+                             : dl_rank_list_fail(&absent, "it", deadline);
+}
+
+/* Announces this rank; the last one of all writes the outcome. */
+static dl_status
+announce_and_wait(const dl_nccl_rendezvous *place, const dl_rank_marks *marks,
+                  dl_deadline deadline)
+{
+    char text[DL_RANK_KEY_SIZE];
+    dl_bytes outcome = outcome_key(place, text);
+    bool is_last = false;
+
+    DL_TRY(dl_rank_marks_add(marks, place->rank, deadline, &is_last));
+    return is_last ? DL_OK : dl_store_wait(place->store, &outcome, 1, deadline);
+}
+
+/* An abort of the group ends the wait. */
+static dl_status
+await_ranks(dl_nccl_watch *watch, const dl_nccl_rendezvous *place, int id_count,
+            dl_deadline deadline)
+{
+    dl_rank_marks marks = {
+        .store = place->store, .step = place->key, .count = place->size};
+    dl_status status = DL_OK;
+
     (void)dl_interrupt_set_own((dl_interrupt_own){is_given_up, watch});
-    dl_status status =
-        announce_rank(watch, place, keys->keys[place->rank], deadline, id);
+    if (id_count > 0) {
+        status = put_id(watch, place, id_count, deadline);
+    }
     if (status == DL_OK) {
-        status = dl_store_wait(place->store, keys->keys, (size_t)keys->size, deadline);
+        status = announce_and_wait(place, &marks, deadline);
     }
     (void)dl_interrupt_set_own((dl_interrupt_own){NULL, NULL});
     if (status == DL_INTERRUPTED) {
@@ -132,44 +181,45 @@ await_ranks(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
         status = dl_nccl_watch_cause(watch);
         status = status == DL_OK ? dl_rethrow(&interrupt) : status;
     } else if (status == DL_TIMEOUT) {
-        status = dl_rank_keys_fail_absent(keys, place->store, "it", deadline);
+        status = fail_absent(place, &marks, deadline);
     }
     return agree_on_outcome(place, status);
 }
 
 static dl_status
-take_id(const dl_nccl_rendezvous *place, dl_bytes key, dl_deadline deadline,
-        dl_nccl_id *id)
+take_ids(const dl_nccl_rendezvous *place, dl_nccl_id *ids, int count,
+         dl_deadline deadline)
 {
-    dl_buffer value = {0};
-    dl_status status = dl_store_get(place->store, key, &value, deadline);
+    dl_buffer *values = dl_rank_values_new(count);
+    dl_rank_keys keys = {0};
+    dl_status status =
+        values == NULL ? DL_NO_MEMORY : dl_rank_keys_init(&keys, count, id_key, place);
 
-    if (status == DL_OK && value.size != sizeof *id) {
-        status =
-            dl_fail(DL_PROTOCOL, "the store holds no NCCL id under %s", place->key);
-    }
     if (status == DL_OK) {
-        memcpy(id, value.data, sizeof *id);
+        status = dl_rank_keys_get(&keys, place->store, values, deadline);
     }
-    dl_buffer_fini(&value);
+    for (int i = 0; status == DL_OK && i < count; i++) {
+        if (values[i].size != sizeof *ids) {
+            status =
+                dl_fail(DL_PROTOCOL, "the store holds no NCCL id under %s", place->key);
+        } else {
+            memcpy(&ids[i], values[i].data, sizeof *ids);
+        }
+    }
+    dl_rank_keys_fini(&keys);
+    dl_rank_values_free(values, count);
     return status;
 }
 
 dl_status
 dl_nccl_meet(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
-             dl_deadline deadline, dl_nccl_id *id)
+             dl_deadline deadline, dl_nccl_id *ids, int id_count)
 {
-    dl_rank_keys keys;
-
-    DL_TRY(dl_rank_keys_init(&keys, place->size, rank_key, place));
-    keys.names = place->members;
-    dl_status status = await_ranks(watch, place, &keys, deadline, id);
-    if (status == DL_OK && id != NULL && place->rank > 0) {
-        /* The id is in the store already, but the deadline may just have passed. */
-        status = take_id(place, keys.keys[0], dl_deadline_after(OUTCOME_PATIENCE), id);
-    }
-    dl_rank_keys_fini(&keys);
-    return status;
+    DL_TRY(await_ranks(watch, place, id_count, deadline));
+    /* The ids are in the store already, but the deadline may just have passed. */
+    return id_count == 0
+               ? DL_OK
+               : take_ids(place, ids, id_count, dl_deadline_after(OUTCOME_PATIENCE));
 }
 
 dl_status
@@ -370,7 +420,8 @@ typedef struct making {
     int *excluded;
     dl_device_options options;
     dl_nccl_config config;
-    dl_nccl_id id;
+    dl_nccl_id *ids;
+    int id_count;
     dl_deadline deadline;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -391,6 +442,7 @@ making_unref(making *self)
         pthread_cond_destroy(&self->changed);
         pthread_mutex_destroy(&self->lock);
         free(self->excluded);
+        free(self->ids);
         free(self);
     }
 }
@@ -398,12 +450,19 @@ making_unref(making *self)
 static dl_status
 init_comm(making *self)
 {
+    const dl_nccl_table *nccl = self->watch->nccl;
     dl_nccl_comm *comm = self->comm;
-    int result = self->watch->nccl->comm_init(&comm->handle, comm->size, self->id,
-                                              comm->rank, &self->config);
+    bool is_scalable = self->id_count > 1;
+    int result =
+        is_scalable ? nccl->comm_init_scalable(&comm->handle, comm->size, comm->rank,
+                                               self->id_count, self->ids, &self->config)
+                    : nccl->comm_init(&comm->handle, comm->size, self->ids[0],
+                                      comm->rank, &self->config);
 
     return dl_nccl_comm_await(self->watch, comm->handle, result,
-                              "ncclCommInitRankConfig", self->deadline);
+                              is_scalable ? "ncclCommInitRankScalable"
+                                          : "ncclCommInitRankConfig",
+                              self->deadline);
 }
 
 /* The excluded ranks do not take part, since they may be dead. */
@@ -438,7 +497,7 @@ grow_comm(making *self)
     const dl_nccl_comm *parent = self->origin.parent;
     bool has_id = parent == NULL || comm->rank == 0;
     int result = self->watch->nccl->comm_grow(
-        parent == NULL ? NULL : parent->handle, comm->size, has_id ? &self->id : NULL,
+        parent == NULL ? NULL : parent->handle, comm->size, has_id ? self->ids : NULL,
         parent == NULL ? comm->rank : -1, &comm->handle, &self->config);
 
     result = result == DL_NCCL_SUCCESS ? DL_NCCL_IN_PROGRESS : result;
@@ -609,6 +668,24 @@ make_comm(making *self, dl_nccl_comm **comm)
     return status == DL_OK ? DL_OK : dl_rethrow(&error);
 }
 
+/* Returns how many ids NCCL needs: a large communicator is made from several. */
+static int
+count_ids(const dl_nccl_table *nccl, const dl_nccl_rendezvous *place)
+{
+    int ranks = place->ranks_per_id;
+
+    switch (place->origin.wanted.way) {
+    case DL_DEVICE_MEET:
+        return nccl->comm_init_scalable != NULL && ranks > 0
+                   ? (place->size + ranks - 1) / ranks
+                   : 1;
+    case DL_DEVICE_GROW:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
 /* Copies what the thread needs; NULL if there is no memory. */
 static making *
 making_new(dl_nccl_watch *watch, const dl_nccl_rendezvous *place, dl_deadline deadline)
@@ -617,10 +694,13 @@ making_new(dl_nccl_watch *watch, const dl_nccl_rendezvous *place, dl_deadline de
     size_t size = (size_t)wanted->excluded_count * sizeof *wanted->excluded;
     making *self = calloc(1, sizeof *self);
     int *excluded = malloc(size + 1);
+    int id_count = count_ids(watch->nccl, place);
+    dl_nccl_id *ids = calloc((size_t)id_count + 1, sizeof *ids);
 
-    if (self == NULL || excluded == NULL) {
+    if (self == NULL || excluded == NULL || ids == NULL) {
         free(self);
         free(excluded);
+        free(ids);
         (void)dl_fail_no_memory();
         return NULL;
     }
@@ -629,6 +709,8 @@ making_new(dl_nccl_watch *watch, const dl_nccl_rendezvous *place, dl_deadline de
     dl_condition_init(&self->changed);
     self->watch = watch;
     self->origin = place->origin;
+    self->ids = ids;
+    self->id_count = id_count;
     self->excluded = size == 0 ? excluded : memcpy(excluded, wanted->excluded, size);
     if (self->origin.parent == NULL) {
         self->origin.watch = watch;
@@ -651,20 +733,19 @@ static dl_status
 meet_and_make(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
               dl_deadline deadline, dl_nccl_comm **comm)
 {
-    dl_device_way way = place->origin.wanted.way;
-    /* Zeroed, because old libraries do not write all of it. */
-    dl_nccl_id id = {{0}};
-
-    /* The caller has met the ranks of a shrink, by means that survive the others. */
-    if (way != DL_DEVICE_SHRINK) {
-        DL_TRY(
-            dl_nccl_meet(watch, place, deadline, way == DL_DEVICE_SPLIT ? NULL : &id));
-    }
     making *self = making_new(watch, place, deadline);
+
     if (self == NULL) {
         return DL_NO_MEMORY;
     }
-    dl_status status = begin_comm(watch, place->options, place->device, &self->comm);
+    dl_status status = DL_OK;
+    /* The caller has met the ranks of a shrink, by means that survive the others. */
+    if (place->origin.wanted.way != DL_DEVICE_SHRINK) {
+        status = dl_nccl_meet(watch, place, deadline, self->ids, self->id_count);
+    }
+    if (status == DL_OK) {
+        status = begin_comm(watch, place->options, place->device, &self->comm);
+    }
     if (status != DL_OK) {
         atomic_store(&self->references, 1);
         making_unref(self);
@@ -672,7 +753,6 @@ meet_and_make(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
     }
     self->comm->rank = place->rank;
     self->comm->size = place->size;
-    self->id = id;
     return make_comm(self, comm);
 }
 

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Makes communicators: from a unique id that the first rank puts into the store, or
- * from an existing communicator, by splitting, shrinking or growing it.  Each way needs
+ * Makes communicators: from unique ids that some ranks put into the store, or from an existing communicator, by splitting, shrinking or growing it.  Each way needs
  * every rank of the new communicator at the same time.  NCCL's call runs on a thread of its
  * own, because it blocks until all ranks have made it and cannot be cancelled: the
  * caller returns at its deadline, when it is interrupted, or when the group is
  * aborted.
  *
- * The ranks meet before the call.  Each sets a key of its own in the store, rank 0 with
- * NCCL's id as its value, and waits for the keys of all others.  The first rank that is
- * done waiting writes a last key, the outcome that holds for all: either all ranks have
- * come, or one of them gave up.  So a rank that comes late does not call NCCL alone,
+ * The ranks meet before the call.  Each marks itself in the store, and waits for a key,
+ * the outcome that holds for all: the last rank to come writes that all have, or the
+ * first one to give up, that it did.  So a rank that comes late does not call NCCL alone,
  * and a rank whose deadline passes just when the last one comes goes on with the
  * others. */
 #ifndef DISTLITE_PG_NCCL_NCCL_COMM_H
@@ -34,16 +32,17 @@ typedef struct dl_nccl_rendezvous {
     int rank;
     int size;
     const int *members; /* by rank, the rank in the group; NULL if equal */
+    int ranks_per_id;   /* of a new one, where the library can; 0: one id for all */
     int device;
     const dl_device_options *options;
     dl_nccl_origin origin;
 } dl_nccl_rendezvous;
 
-/* Meets the other ranks and fills in the id, unless that is NULL.  DL_TIMEOUT names the
- * ranks that have not come, or the one that gave up before all had come.  If the group
- * is aborted meanwhile, it fails with the watch's cause. */
+/* Meets the other ranks, and fills in the ids, of which there may be none.  DL_TIMEOUT
+ * names the ranks that have not come, or the one that gave up before all had come.  If
+ * the group is aborted meanwhile, it fails with the watch's cause. */
 dl_status dl_nccl_meet(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
-                       dl_deadline deadline, dl_nccl_id *id);
+                       dl_deadline deadline, dl_nccl_id *ids, int id_count);
 
 /* Makes the communicator of the ranks of `place`, whose group has this watch; a split
  * that of a part of them, or NULL in `*comm` if this rank is in none.  The caller owns a

@@ -94,6 +94,8 @@ _Static_assert(sizeof(dl_nccl_config) == 72, "fixed by NCCL 2.27");
 #define DL_NCCL_NEWER_SYMBOLS(X)                                 \
     X(comm_shrink, ncclCommShrink, int,                          \
       (void *, int *, int, void **, dl_nccl_config *, int))      \
+    X(comm_init_scalable, ncclCommInitRankScalable, int,         \
+      (void **, int, int, int, dl_nccl_id *, dl_nccl_config *))  \
     X(comm_revoke, ncclCommRevoke, int, (void *, int))           \
     X(comm_id, ncclCommGetUniqueId, int, (void *, dl_nccl_id *)) \
     X(comm_grow, ncclCommGrow, int,                              \
