@@ -72,6 +72,7 @@ add_record(dl_file_log *log, const char *path)
     require(dl_file_open(path, DL_FILE_WRITE, dl_deadline_after(DL_SECOND), &fd)
             == DL_OK);
     require(dl_file_log_read(log, fd) == DL_OK);
+    require(dl_table_set(&log->table, DL_LITERAL("fuzz"), DL_LITERAL("v")) == DL_OK);
     require(dl_file_log_write(log, fd, DL_FILE_SET, DL_LITERAL("fuzz"), DL_LITERAL("v"))
             == DL_OK);
     dl_file_close(fd);
