@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What becomes of calls whose connection is lost, seen through a store. */
-#include "store/tcp/exchange.h"
+#include "store/tcp/tcp_call.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

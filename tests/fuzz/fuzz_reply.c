@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "net/socket.h"
-#include "store/tcp/exchange.h"
+#include "store/tcp/tcp_call.h"
 
 #define KEYS 3
 #define INTRODUCTION 2
@@ -108,7 +108,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         status = greet(connection);
     }
     if (status == DL_OK) {
-        status = dl_exchange(connection, &call);
+        status = dl_tcp_call_once(connection, &call);
     }
     for (size_t i = 0; i < KEYS; i++) {
         held += values[i].size;

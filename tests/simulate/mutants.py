@@ -120,7 +120,7 @@ MUTANTS = {
         seed=6552,
     ),
     "a repeated change has a new slot": Mutant(
-        "store/tcp/exchange.c",
+        "store/tcp/tcp_call.c",
         "call->may_be_done ? &call->slot : NULL, NULL,\n"
         "                                   open_by, &opened));\n"
         "    if (call->may_be_done && ",

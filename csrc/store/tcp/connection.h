@@ -2,7 +2,7 @@
  *
  * The client's end of one connection to a store's server, ours or torch's: performs the
  * handshake, sends requests, and reads the fields of replies.  Which fields a reply has
- * is the business of exchange.c.  Knows nothing of retrying, or of what a key means.
+ * is the business of tcp_call.c.  Knows nothing of retrying, or of what a key means.
  *
  * A connection is used by one call at a time.  A failure in the middle of an exchange
  * leaves replies unread (`is_clean` is false): the connection can then only be

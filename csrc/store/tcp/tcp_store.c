@@ -12,7 +12,7 @@
 #include "net/connect.h"
 #include "net/socket.h"
 #include "store/counter.h"
-#include "store/tcp/exchange.h"
+#include "store/tcp/tcp_call.h"
 #include "store/tcp/loop.h"
 #include "store/tcp/master.h"
 #include "store/tcp/relay_client.h"
@@ -57,7 +57,7 @@ tcp_execute(dl_store *store, const dl_store_request *request, dl_store_reply *re
         .is_legacy = !self->uses_libuv,
     };
 
-    dl_status status = dl_retry(&self->pool, &call);
+    dl_status status = dl_tcp_call_run(&self->pool, &call);
     if (status == DL_TIMEOUT && call.lacks_keys) {
         size_t count;
         const dl_bytes *keys = dl_request_keys(request, &count);
@@ -244,7 +244,7 @@ count_workers(dl_connection_pool *pool, int64_t *joined)
                         .reply = {.values = &value},
                         .deadline = dl_deadline_after(0)};
 
-    dl_status status = dl_retry(pool, &call);
+    dl_status status = dl_tcp_call_run(pool, &call);
     if (status == DL_OK && !dl_counter_parse(dl_buffer_bytes(&value), joined)) {
         status =
             dl_fail(DL_PROTOCOL, "the client counter in the store is not a number");

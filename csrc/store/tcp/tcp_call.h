@@ -7,8 +7,8 @@
  * Our server answers every GET at once and reports an absent key, so that a get of a
  * key that exists is one round trip.  Torch's server needs a WAIT before the GET, since
  * it may close the connection on a GET of an absent key. */
-#ifndef DISTLITE_STORE_TCP_EXCHANGE_H
-#define DISTLITE_STORE_TCP_EXCHANGE_H
+#ifndef DISTLITE_STORE_TCP_TCP_CALL_H
+#define DISTLITE_STORE_TCP_TCP_CALL_H
 
 #include "base/deadline.h"
 #include "store/tcp/connection_pool.h"
@@ -36,12 +36,12 @@ typedef struct dl_tcp_call {
 /* Carries out the call on `connection`.  Returns DL_OK, DL_TIMEOUT, DL_QUEUE_EMPTY,
  * DL_UNSUPPORTED (before any byte is sent), the server's status, or the failure of the
  * connection.  connection->is_clean tells whether it can be used again. */
-dl_status dl_exchange(dl_connection *connection, dl_tcp_call *call);
+dl_status dl_tcp_call_once(dl_connection *connection, dl_tcp_call *call);
 
 /* Carries out the call on a connection of the pool, and repeats it on a new one when
  * that was lost, unless it is a change that torch's server may have executed (see
- * tcp_store.h).  Fails as dl_exchange(), and with DL_CLOSED when the pool was closed
+ * tcp_store.h).  Fails as dl_tcp_call_once(), and with DL_CLOSED when the pool was closed
  * meanwhile. */
-dl_status dl_retry(dl_connection_pool *pool, dl_tcp_call *call);
+dl_status dl_tcp_call_run(dl_connection_pool *pool, dl_tcp_call *call);
 
 #endif

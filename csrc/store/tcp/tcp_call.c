@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "store/tcp/exchange.h"
+#include "store/tcp/tcp_call.h"
 
 #include "base/thread.h"
 #include "net/connect.h"
@@ -307,7 +307,7 @@ exchange_queue_pop(dl_connection *connection, dl_tcp_call *call)
 }
 
 dl_status
-dl_exchange(dl_connection *connection, dl_tcp_call *call)
+dl_tcp_call_once(dl_connection *connection, dl_tcp_call *call)
 {
     size_t count;
     const dl_bytes *keys = dl_request_keys(&call->request, &count);
@@ -402,7 +402,7 @@ try_once(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
             return status;
         }
     }
-    dl_status status = dl_exchange(connection, call);
+    dl_status status = dl_tcp_call_once(connection, call);
     result->was_connected = true;
     /* A DL_NETWORK that the server reported itself leaves the connection clean, which
      * is then not lost. */
@@ -508,7 +508,7 @@ try_again(dl_connection_pool *pool, dl_tcp_call *call, try_result *result)
 }
 
 dl_status
-dl_retry(dl_connection_pool *pool, dl_tcp_call *call)
+dl_tcp_call_run(dl_connection_pool *pool, dl_tcp_call *call)
 {
     try_result result;
     dl_status status = try_once(pool, call, answer_deadline(call), &result);

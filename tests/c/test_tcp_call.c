@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "store/tcp/exchange.h"
+#include "store/tcp/tcp_call.h"
 
 #include <netinet/in.h>
 
@@ -52,7 +52,7 @@ check_get(fake_server *server, int64_t limit, dl_status expected, bool is_disabl
     dl_buffer value = {0};
 
     call.reply.values = &value;
-    CHECK_STATUS(dl_exchange(connection, &call), expected);
+    CHECK_STATUS(dl_tcp_call_once(connection, &call), expected);
     if (expected == DL_OK) {
         CHECK_BYTES(dl_buffer_bytes(&value), "value");
     }
@@ -350,7 +350,7 @@ CHECK_SLOW_CASE(an_answer_has_its_grace_whatever_the_timeout)
     dl_tcp_call call = call_of(DL_OP_NUM_KEYS, MS(0));
 
     int64_t start = dl_now();
-    CHECK_STATUS(dl_exchange(connection, &call), DL_TIMEOUT);
+    CHECK_STATUS(dl_tcp_call_once(connection, &call), DL_TIMEOUT);
     CHECK(dl_now() - start >= DL_ANSWER_GRACE);
     CHECK(dl_now() - start < DL_ANSWER_GRACE + DL_SECOND + CHECK_SLACK);
     finish(&server, connection);
@@ -409,7 +409,7 @@ CHECK_CASE(unexpected_replies_to_a_check_are_errors)
     dl_connection *connection = greet(&server);
     dl_tcp_call call = call_of(DL_OP_CHECK, SOON);
 
-    CHECK_STATUS(dl_exchange(connection, &call), DL_PROTOCOL);
+    CHECK_STATUS(dl_tcp_call_once(connection, &call), DL_PROTOCOL);
     CHECK_TEXT(dl_last_error()->text, "ready or not_ready response expected");
     finish(&server, connection);
 }
@@ -435,7 +435,7 @@ CHECK_CASE(a_barrier_that_times_out_names_the_bare_key)
     dl_tcp_call call = call_of(DL_OP_BARRIER, MS(100));
 
     call.request.number = 3;
-    CHECK_STATUS(dl_exchange(connection, &call), DL_TIMEOUT);
+    CHECK_STATUS(dl_tcp_call_once(connection, &call), DL_TIMEOUT);
     CHECK_TEXT(dl_last_error()->text, "barrier timeout after 100ms, key: k");
     CHECK(connection->is_clean);
     finish(&server, connection);
@@ -478,7 +478,7 @@ CHECK_CASE(a_blocking_pop_goes_on_until_it_wins)
 
     call.reply.values = &value;
     call.request.is_blocking = true;
-    CHECK_OK(dl_exchange(connection, &call));
+    CHECK_OK(dl_tcp_call_once(connection, &call));
     CHECK_BYTES(dl_buffer_bytes(&value), "item");
     dl_buffer_fini(&value);
     finish(&server, connection);
@@ -510,7 +510,7 @@ check_untold_item(int64_t limit)
 
     call.reply.values = &value;
     call.request.is_blocking = true;
-    CHECK_OK(dl_exchange(connection, &call));
+    CHECK_OK(dl_tcp_call_once(connection, &call));
     CHECK_BYTES(dl_buffer_bytes(&value), "item");
     dl_buffer_fini(&value);
     finish(&server, connection);
@@ -529,7 +529,7 @@ CHECK_CASE(a_pop_that_does_not_block_reports_an_empty_queue)
     dl_connection *connection = greet(&server);
     dl_tcp_call call = call_of(DL_OP_QUEUE_POP, SOON);
 
-    CHECK_STATUS(dl_exchange(connection, &call), DL_QUEUE_EMPTY);
+    CHECK_STATUS(dl_tcp_call_once(connection, &call), DL_QUEUE_EMPTY);
     CHECK_TEXT(dl_last_error()->text, "queue is empty");
     CHECK(connection->is_clean);
     finish(&server, connection);
@@ -551,7 +551,7 @@ CHECK_CASE(a_legacy_server_is_not_asked_for_queues)
     for (int i = 0; i < 3; i++) {
         dl_tcp_call call = call_of(ops[i], SOON);
         call.is_legacy = true;
-        CHECK_STATUS(dl_exchange(connection, &call), DL_UNSUPPORTED);
+        CHECK_STATUS(dl_tcp_call_once(connection, &call), DL_UNSUPPORTED);
         CHECK_TEXT(dl_last_error()->text,
                    "queues not implemented on legacy TCPStore backend");
         CHECK(connection->is_clean);
@@ -582,7 +582,7 @@ CHECK_CASE(a_listing_is_read_whole)
     dl_buffer names = {0};
 
     call.reply.values = &names;
-    CHECK_OK(dl_exchange(connection, &call));
+    CHECK_OK(dl_tcp_call_once(connection, &call));
     CHECK_EQUAL(call.reply.number, 3);
     CHECK_BYTES(dl_buffer_bytes(&names), "\2\0\0\0\0\0\0\0/a\5\0\0\0\0\0\0\0init/"
                                          "\1\0\0\0\0\0\0\0/");
