@@ -293,6 +293,7 @@ bench: .venv/.benchmarks build/.extension
 	$(BIN)/python benchmarks/overlap.py --quick
 	$(BIN)/python benchmarks/failures.py --quick
 	$(BIN)/python benchmarks/elastic.py --quick
+	$(BIN)/python benchmarks/elastic_beside.py --quick
 
 pictures: .venv/.benchmarks
 	$(BIN)/python benchmarks/pictures.py

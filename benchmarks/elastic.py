@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a change of members costs, in time, beside a restart of all ranks.
+"""What a change of members costs, in time; elastic_beside.py has what others take.
 
     python benchmarks/elastic.py            8 and 64 ranks, 16 pretended hosts, 1 GiB
     python benchmarks/elastic.py --quick    3 ranks, one round
 
 A world loses a member that is killed in a step, without and with a spare, or gains one
 that has imported all it needs; the time ends with the first step that all of them have
-finished.  A restart is that of torchrun with gloo, and of `distlite run`.  Rounds have
-each cell once.
+finished.  Rounds have each cell once.
 """
 
 from __future__ import annotations
@@ -20,12 +19,10 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from measure import Target, find_torch_python, median, report, table, write_json
+from measure import Target, median, report, table, write_json
 from processes import FOLDER
 
 PEER = str(FOLDER / "elastic_peer.py")
@@ -50,7 +47,11 @@ class Cell(NamedTuple):
 Found = dict[Cell, dict[str, list[float]]]
 
 
-def run_all(words: list[str], settings: Mapping[str, str] | None = None) -> str:
+def run_all(
+    words: list[str],
+    settings: Mapping[str, str] | None = None,
+    patience: float = PATIENCE,
+) -> str:
     """Returns the output; none of the processes is left running."""
     process = subprocess.Popen(
         words,
@@ -61,7 +62,7 @@ def run_all(words: list[str], settings: Mapping[str, str] | None = None) -> str:
         start_new_session=True,
     )
     try:
-        return process.communicate(timeout=PATIENCE)[0]
+        return process.communicate(timeout=patience)[0]
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -103,24 +104,6 @@ def numbers_of(kind: str, told: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def restart_once(launcher: list[str], peer: str, ranks: int) -> dict[str, float]:
-    """One restart of all ranks by a launcher."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "lines")
-        options = [f"--nproc-per-node={ranks}", "--max-restarts=1"]
-        words = [*launcher, *options, PEER, "restart", peer, str(file)]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            run_all(words, {"GLOO_SOCKET_IFNAME": "lo"})
-        lines = file.read_text() if file.exists() else ""
-        told = [json.loads(line) for line in lines.splitlines()]
-    firsts = [each["first"] for each in told if "first" in each]
-    events = [each["event"] for each in told if "event" in each]
-    if len(firsts) < ranks or len(events) != 1:
-        print(f"{launcher}: no restart", file=sys.stderr)
-        return {}
-    return {"ms to the first step": (max(firsts) - events[0]) * 1e3}
-
-
 def cells_of(is_quick: bool) -> list[Cell]:
     """In the order of the table."""
     if is_quick:
@@ -134,20 +117,12 @@ def cells_of(is_quick: bool) -> list[Cell]:
     ]
 
 
-def measure(cells: list[Cell], rounds: int, torch_python: str | None) -> Found:
+def measure(cells: list[Cell], rounds: int) -> Found:
     """Round after round, of which each has every cell once."""
     found: Found = {}
-    ranks = cells[0].ranks
-    launchers = {"distlite": [sys.executable, "-m", "distlite.run"]}
-    if torch_python:
-        torchrun = [torch_python, "-m", "torch.distributed.run"]
-        launchers["torch.distributed"] = [*torchrun, "--monitor-interval=0.1"]
     for number in range(rounds):
         print(f"round {number + 1}", file=sys.stderr)
         results = [(cell, run_once(cell)) for cell in cells]
-        for peer, words in launchers.items():
-            cell = Cell(f"restart, {peer}", ranks)
-            results.append((cell, restart_once(words, peer, ranks)))
         for cell, result in results:
             found.setdefault(cell, {})
             for name, value in result.items():
@@ -177,7 +152,6 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="see that it works")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--kinds", nargs="+", choices=[LOSE, SPARE, GAIN, COPY, PAY])
-    parser.add_argument("--torch-python", help="an interpreter with torch")
     options = parser.parse_args()
     cells = [
         each
@@ -185,7 +159,7 @@ def main() -> int:
         if options.kinds is None or each.kind in options.kinds
     ]
     rounds = options.rounds or (1 if options.quick else 5)
-    found = measure(cells, rounds, find_torch_python(options.torch_python))
+    found = measure(cells, rounds)
     rows = [
         [*cell, name, len(values), median(values), min(values), max(values)]
         for cell, numbers in found.items()

@@ -158,6 +158,18 @@ def be_member(number: int, port: int, pipe: Any, arguments: list[str]) -> None:
             live(kind, size, number, store, member, pipe)
 
 
+def note(file: str, what: str) -> None:
+    """Appends the time of an event to a file of all ranks, as a line of JSON."""
+    with Path(file).open("a") as lines:
+        lines.write(json.dumps({what: time.monotonic()}) + "\n")
+
+
+def die(file: str) -> None:
+    """Ends this process as a lost rank, whose time is noted."""
+    note(file, "event")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def restart(peer: str, file: str) -> None:
     """A rank that dies, and is started again with all others."""
     dist = importlib.import_module(peer)
@@ -175,15 +187,10 @@ def restart(peer: str, file: str) -> None:
         x = importlib.import_module("torch").from_numpy(x)
     for step in range(EVENT):
         dist.all_reduce(x)
-        is_last = rank == size - 1
-        what = ("event" if is_first and is_last and step == EVENT - 1 else "") or (
-            "first" if not is_first and step == 0 else ""
-        )
-        if what:
-            with Path(file).open("a") as lines:
-                lines.write(json.dumps({what: time.monotonic()}) + "\n")
-        if what == "event":
-            os.kill(os.getpid(), signal.SIGKILL)
+        if is_first and rank == size - 1 and step == EVENT - 1:
+            die(file)
+        if not is_first and step == 0:
+            note(file, "first")
     if is_first:
         dist.all_reduce(x)  # waits for the rank that is dead
     dist.destroy_process_group()
