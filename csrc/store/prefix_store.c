@@ -31,23 +31,15 @@ store_below(dl_store *store)
     return ((prefix_store *)store)->below;
 }
 
-static size_t
-joined_size(const prefix_store *self, const dl_bytes *keys, size_t count)
+static dl_status
+join_keys(const prefix_store *self, const dl_bytes *keys, size_t count, joined *names)
 {
     size_t size = 0;
+    uint8_t *next = names->room;
 
     for (size_t i = 0; i < count; i++) {
         size += self->prefix_size + keys[i].size;
     }
-    return size;
-}
-
-static dl_status
-join_keys(const prefix_store *self, const dl_bytes *keys, size_t count, joined *names)
-{
-    size_t size = joined_size(self, keys, count);
-    uint8_t *next = names->room;
-
     names->keys = &names->one;
     names->memory = NULL;
     if (count > 1 || size > sizeof names->room) {

@@ -281,29 +281,6 @@ generic_append(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadli
 }
 
 static dl_status
-generic_multi_get(dl_store *store, const dl_bytes *keys, size_t count,
-                  dl_buffer *values, dl_deadline deadline)
-{
-    /* One deadline for all keys, so that many keys wait no longer than one. */
-    for (size_t i = 0; i < count; i++) {
-        DL_TRY(dl_store_get(store, keys[i], &values[i], deadline));
-    }
-    return DL_OK;
-}
-
-static dl_status
-generic_multi_set(dl_store *store, const dl_bytes *keys, const dl_bytes *values,
-                  size_t count, dl_deadline deadline)
-{
-    /* Values that were set before a failure remain: with these requests they cannot be
-     * withdrawn without being seen. */
-    for (size_t i = 0; i < count; i++) {
-        DL_TRY(dl_store_set(store, keys[i], values[i], deadline));
-    }
-    return DL_OK;
-}
-
-static dl_status
 meet_members(dl_store *store, dl_bytes members, dl_bytes last, int64_t world_size,
              dl_deadline deadline)
 {
@@ -363,9 +340,18 @@ generic_execute(dl_store *store, const dl_store_request *request, dl_store_reply
     case DL_OP_APPEND:
         return generic_append(store, request->key, request->value, deadline);
     case DL_OP_MULTI_GET:
-        return generic_multi_get(store, keys, count, reply->values, deadline);
+        /* One deadline for all keys, so that many keys wait no longer than one. */
+        for (size_t i = 0; i < count; i++) {
+            DL_TRY(dl_store_get(store, keys[i], &reply->values[i], deadline));
+        }
+        return DL_OK;
     case DL_OP_MULTI_SET:
-        return generic_multi_set(store, keys, request->values, count, deadline);
+        /* Values that were set before a failure remain: with these requests they cannot
+         * be withdrawn without being seen. */
+        for (size_t i = 0; i < count; i++) {
+            DL_TRY(dl_store_set(store, keys[i], request->values[i], deadline));
+        }
+        return DL_OK;
     case DL_OP_BARRIER:
         return generic_barrier(store, request->key, request->number, deadline);
     default:

@@ -367,39 +367,29 @@ dl_table_wait(dl_table *table, dl_waiter *waiter, dl_wait_kind kind,
     return DL_OK;
 }
 
-/* Ends a call that has linked the waiter of a barrier.  If its wait is over already, the
- * caller is told here and not by the ready list. */
-static dl_status
-park_in_barrier(dl_table *table, dl_waiter *waiter, dl_status status)
-{
-    if (status == DL_OK && waiter->entry != NULL) {
-        waiter->is_parked = true;
-    } else {
-        dl_table_cancel(table, waiter);
-    }
-    return status;
-}
-
 dl_status
-dl_table_barrier(dl_table *table, dl_waiter *waiter, dl_bytes key, int64_t world_size)
+dl_table_barrier(dl_table *table, dl_waiter *waiter, dl_bytes key, int64_t world_size,
+                 bool is_counted)
 {
+    dl_status status = DL_OK;
     int64_t arrived;
 
     *waiter = (dl_waiter){.kind = DL_WAIT_BARRIER, .world_size = world_size};
     /* Linked first, so that no allocation can fail after the counter was
      * incremented. */
     DL_TRY(dl_waiter_link(table, waiter, key));
-    return park_in_barrier(table, waiter, dl_table_add(table, key, 1, &arrived));
-}
-
-dl_status
-dl_table_barrier_again(dl_table *table, dl_waiter *waiter, dl_bytes key,
-                       int64_t world_size)
-{
-    *waiter = (dl_waiter){.kind = DL_WAIT_BARRIER, .world_size = world_size};
-    DL_TRY(dl_waiter_link(table, waiter, key));
-    dl_table_entry *entry = waiter->entry;
-    dl_entry_changed(table, entry);
-    dl_entry_release(table, entry);
-    return park_in_barrier(table, waiter, DL_OK);
+    if (is_counted) {
+        dl_table_entry *entry = waiter->entry;
+        dl_entry_changed(table, entry);
+        dl_entry_release(table, entry);
+    } else {
+        status = dl_table_add(table, key, 1, &arrived);
+    }
+    /* If its wait is over already, the caller is told here and not by the ready list. */
+    if (status == DL_OK && waiter->entry != NULL) {
+        waiter->is_parked = true;
+    } else {
+        dl_table_cancel(table, waiter);
+    }
+    return status;
 }

@@ -82,15 +82,10 @@ int64_t dl_table_queue_size(const dl_table *table, dl_bytes key);
 dl_status dl_table_wait(dl_table *table, dl_waiter *waiter, dl_wait_kind kind,
                         const dl_bytes *keys, size_t count);
 
-/* Increments the counter `key`, an ordinary value, and parks `waiter` until the counter
- * is at least `world_size`, whoever changes it.  Cancelling the wait does not decrement
- * it.  Fails as dl_table_add() does. */
+/* Increments the counter `key`, an ordinary value, unless the member `is_counted` already,
+ * and parks `waiter` until the counter is at least `world_size`, whoever changes it.
+ * Cancelling the wait does not decrement it.  Fails as dl_table_add() does. */
 dl_status dl_table_barrier(dl_table *table, dl_waiter *waiter, dl_bytes key,
-                           int64_t world_size);
-
-/* Parks `waiter` until that counter is at least `world_size`, as the call above does
- * for a member that it has counted already. */
-dl_status dl_table_barrier_again(dl_table *table, dl_waiter *waiter, dl_bytes key,
-                                 int64_t world_size);
+                           int64_t world_size, bool is_counted);
 
 #endif

@@ -473,19 +473,19 @@ CHECK_CASE(a_barrier_counts_in_a_value_and_ends_with_the_last)
     dl_waiter waiters[3], plain;
 
     wait_for(table, &plain, DL_WAIT_KEYS, "a");
-    CHECK_OK(dl_table_barrier(table, &waiters[0], A, 3));
+    CHECK_OK(dl_table_barrier(table, &waiters[0], A, 3, false));
     CHECK_ONLY(table, &plain);
     CHECK_HOLDS(table, A, "1");
-    CHECK_OK(dl_table_barrier(table, &waiters[1], A, 3));
+    CHECK_OK(dl_table_barrier(table, &waiters[1], A, 3, false));
     CHECK(waiters[0].is_parked && waiters[1].is_parked);
     CHECK_NOBODY(table);
-    CHECK_OK(dl_table_barrier(table, &waiters[2], A, 3));
+    CHECK_OK(dl_table_barrier(table, &waiters[2], A, 3, false));
     CHECK(!waiters[2].is_parked);
     CHECK(dl_table_take_ready(table) == &waiters[0]);
     CHECK_ONLY(table, &waiters[1]);
     CHECK_EQUAL(dl_table_num_keys(table), 1);
     /* A barrier that is over lets later callers through. */
-    CHECK_OK(dl_table_barrier(table, &waiters[0], A, 3));
+    CHECK_OK(dl_table_barrier(table, &waiters[0], A, 3, false));
     CHECK(!waiters[0].is_parked);
     CHECK_NOBODY(table);
     CHECK_HOLDS(table, A, "4");
@@ -499,10 +499,10 @@ CHECK_CASE(a_barrier_ends_when_the_counter_says_so_and_only_then)
     dl_waiter two, four, three;
     int64_t sum;
 
-    CHECK_OK(dl_table_barrier(table, &four, A, 4));
+    CHECK_OK(dl_table_barrier(table, &four, A, 4, false));
     CHECK_OK(dl_table_set(table, A, DL_LITERAL("0")));
-    CHECK_OK(dl_table_barrier(table, &two, A, 2));
-    CHECK_OK(dl_table_barrier(table, &three, A, 3));
+    CHECK_OK(dl_table_barrier(table, &two, A, 2, false));
+    CHECK_OK(dl_table_barrier(table, &three, A, 3, false));
     CHECK_ONLY(table, &two);
     CHECK(three.is_parked && four.is_parked);
     CHECK_OK(dl_table_set(table, A, DL_LITERAL("text")));
@@ -521,17 +521,17 @@ CHECK_CASE(a_barrier_of_no_callers_or_on_text_is_refused)
     TABLE(table);
     dl_waiter waiter;
 
-    CHECK_OK(dl_table_barrier(table, &waiter, A, 0));
+    CHECK_OK(dl_table_barrier(table, &waiter, A, 0, false));
     CHECK(!waiter.is_parked);
-    CHECK_OK(dl_table_barrier(table, &waiter, A, -1));
+    CHECK_OK(dl_table_barrier(table, &waiter, A, -1, false));
     CHECK(!waiter.is_parked);
     CHECK_OK(dl_table_set(table, A, DL_LITERAL("text")));
-    CHECK_STATUS(dl_table_barrier(table, &waiter, A, 2), DL_INVALID);
+    CHECK_STATUS(dl_table_barrier(table, &waiter, A, 2, false), DL_INVALID);
     CHECK(!waiter.is_parked);
     CHECK_HOLDS(table, A, "text");
     CHECK_NOBODY(table);
     CHECK(dl_table_delete(table, A));
-    CHECK_OK(dl_table_barrier(table, &waiter, A, 2));
+    CHECK_OK(dl_table_barrier(table, &waiter, A, 2, false));
     dl_table_cancel(table, &waiter);
     CHECK_HOLDS(table, A, "1");
     CHECK(dl_table_delete(table, A));
@@ -554,7 +554,7 @@ CHECK_CASE(many_waiters_of_one_key_cost_a_step_each)
     }
     CHECK_NOBODY(table);
     for (int i = 0; i < COUNT; i++) {
-        CHECK_OK(dl_table_barrier(table, &waiters[i], B, COUNT));
+        CHECK_OK(dl_table_barrier(table, &waiters[i], B, COUNT, false));
     }
     for (int i = 1; i < COUNT; i++) {
         CHECK(dl_table_take_ready(table) != NULL);
@@ -661,7 +661,7 @@ CHECK_CASE(without_memory_nothing_changes)
     EACH_FAILURE(dl_table_wait(table, &waiter, DL_WAIT_KEYS, keys, 3));
     CHECK_EQUAL(failures, 12 + 2);
     dl_table_cancel(table, &waiter);
-    EACH_FAILURE(dl_table_barrier(table, &waiter, A, 2));
+    EACH_FAILURE(dl_table_barrier(table, &waiter, A, 2, false));
     CHECK(waiter.is_parked);
     CHECK_EQUAL(failures, 14 + 3);
     dl_table_cancel(table, &waiter);

@@ -234,8 +234,9 @@ step_barrier(int slot, int key)
     bool is_number = !expected.has_value[key]
                      || dl_counter_parse(dl_bytes_of(expected.value[key]), &held);
 
-    CHECK_EQUAL(dl_table_barrier(&table, &waiters[slot], key_at(key), world_size),
-                is_number ? DL_OK : DL_INVALID);
+    CHECK_EQUAL(
+        dl_table_barrier(&table, &waiters[slot], key_at(key), world_size, false),
+        is_number ? DL_OK : DL_INVALID);
     if (!is_number) {
         return;
     }

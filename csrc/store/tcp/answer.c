@@ -183,8 +183,8 @@ static dl_status
 wait_barrier(dl_session *session, const dl_store_request *request, bool is_counted)
 {
     dl_answer_leave_wait(session);
-    DL_TRY((is_counted ? dl_table_barrier_again : dl_table_barrier)(
-        table_of(session), &session->waiter, request->key, request->number));
+    DL_TRY(dl_table_barrier(table_of(session), &session->waiter, request->key,
+                            request->number, is_counted));
     if (session->slot != NULL) {
         session->slot->outcome =
             session->waiter.is_parked ? DL_OUTCOME_BEGUN : DL_OUTCOME_DONE;
@@ -461,7 +461,8 @@ repeat_reply(dl_session *session, const dl_store_request *request)
     dl_blob_unref(request->blob);
     if (slot->op != request->op) {
         return dl_fail(DL_PROTOCOL, "%s repeats a change that was a %s",
-                       dl_wire_op_name(request->op), dl_wire_op_name(slot->op));
+                       dl_request_kinds[request->op].wire_name,
+                       dl_request_kinds[slot->op].wire_name);
     }
     session->hub->replies.repeated++;
     /* The journal may lack the change itself. */
@@ -473,7 +474,8 @@ repeat_reply(dl_session *session, const dl_store_request *request)
                        "%s was done, but the store's server no longer remembers "
                        "its reply: it keeps at most %" PRIu64 " bytes of replies (an "
                        "eighth of DISTLITE_STORE_BYTES), for %d seconds",
-                       dl_wire_op_name(request->op), session->hub->limits.reply_bytes,
+                       dl_request_kinds[request->op].wire_name,
+                       session->hub->limits.reply_bytes,
                        (int)(session->hub->limits.reply / DL_SECOND));
     }
     if (slot->outcome == DL_OUTCOME_BEGUN) {
