@@ -89,7 +89,7 @@ expect_no_more(fake_peer *peer)
     dl_store_request request;
 
     if (fake_next(peer, &request)) {
-        DL_CHECK_FAIL("%s came after the end", dl_wire_op_name(request.op));
+        DL_CHECK_FAIL("%s came after the end", dl_request_kinds[request.op].wire_name);
     }
 }
 

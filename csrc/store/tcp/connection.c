@@ -170,51 +170,48 @@ put_ping(dl_connection *connection)
     dl_wire_put_request(&connection->out, &ping, DL_LITERAL(""));
 }
 
+/* Encodes the request, and what confirms it at torch's server; the bytes of its value only
+ * if `has_bytes`.  Returns where these belong in `out`. */
+static size_t
+put_request(dl_connection *connection, dl_store_request *request, dl_bytes key_prefix,
+            bool has_bytes)
+{
+    request->is_checked = connection->is_distlite;
+    connection->is_changing |= dl_request_kinds[request->op].is_change;
+    bool has_value = dl_wire_put_request_head(&connection->out, request, key_prefix);
+    size_t at = connection->out.size;
+    if (has_value && has_bytes) {
+        dl_buffer_put(&connection->out, request->value);
+    }
+    if (has_no_reply(request->op) && !connection->is_distlite) {
+        put_ping(connection);
+    }
+    return at;
+}
+
 void
 dl_connection_put(dl_connection *connection, dl_store_request *request,
                   dl_bytes key_prefix)
 {
-    request->is_checked = connection->is_distlite;
-    connection->is_changing |= dl_request_kinds[request->op].is_change;
-    dl_wire_put_request(&connection->out, request, key_prefix);
-    if (has_no_reply(request->op) && !connection->is_distlite) {
-        put_ping(connection);
-    }
-}
-
-/* Sends head, value and PING; the first and the last lie in `out`, the value in the
- * caller's memory. */
-static dl_status
-ask_large(dl_connection *connection, dl_store_request *request, dl_bytes key_prefix,
-          dl_deadline deadline)
-{
-    dl_buffer *out = &connection->out;
-
-    request->is_checked = connection->is_distlite;
-    connection->is_changing = true;
-    (void)dl_wire_put_request_head(out, request, key_prefix);
-    size_t head_size = out->size;
-    if (!connection->is_distlite) {
-        put_ping(connection);
-    }
-    struct iovec parts[] = {
-        {out->data, head_size},
-        {(void *)request->value.data, request->value.size},
-        {out->data + head_size, out->size - head_size},
-    };
-    return send_parts(connection, parts, connection->is_distlite ? 2 : 3, deadline);
+    (void)put_request(connection, request, key_prefix, true);
 }
 
 dl_status
 dl_connection_ask(dl_connection *connection, dl_store_request *request,
                   dl_bytes key_prefix, dl_deadline deadline)
 {
-    /* In a request without reply the value is the last field. */
-    if (request->value.size >= LARGE_VALUE && has_no_reply(request->op)) {
-        return ask_large(connection, request, key_prefix, deadline);
+    bool is_large = request->value.size >= LARGE_VALUE && has_no_reply(request->op);
+    size_t at = put_request(connection, request, key_prefix, !is_large);
+
+    if (!is_large) {
+        return dl_connection_send(connection, deadline);
     }
-    dl_connection_put(connection, request, key_prefix);
-    return dl_connection_send(connection, deadline);
+    struct iovec parts[] = {
+        {connection->out.data, at},
+        {(void *)request->value.data, request->value.size},
+        {connection->out.data + at, connection->out.size - at},
+    };
+    return send_parts(connection, parts, connection->is_distlite ? 2 : 3, deadline);
 }
 
 static dl_status

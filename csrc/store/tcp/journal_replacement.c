@@ -110,7 +110,7 @@ copy_slots(copier *copy, const dl_map *slots)
 {
     for (dl_map_entry *node = dl_map_first(slots); node != NULL;
          node = dl_map_next(slots, node)) {
-        dl_replies_put(&copy->frame, DL_MAP_ENTRY(node, dl_reply_slot, node));
+        dl_replies_put(&copy->frame, DL_MAP_ENTRY(node, dl_reply_slot, node), true);
         DL_TRY(flush_frame(copy, FRAME_SIZE));
     }
     return flush_frame(copy, 0);

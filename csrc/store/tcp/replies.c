@@ -63,8 +63,8 @@ has_item(const dl_reply_slot *slot)
     return slot->outcome == DL_OUTCOME_DONE && slot->op == DL_OP_QUEUE_POP;
 }
 
-static void
-put_record(dl_buffer *out, const dl_reply_slot *slot, bool is_whole)
+void
+dl_replies_put(dl_buffer *out, const dl_reply_slot *slot, bool is_whole)
 {
     dl_bytes name = dl_buffer_bytes(&slot->name);
     bool is_valued = is_whole && slot->value != NULL;
@@ -94,14 +94,8 @@ dl_replies_record(dl_replies *replies, const dl_reply_slot *slot)
     }
     /* What is put below fits the room that every change leaves. */
     DL_TRY(dl_change_reserve(replies->changes, 0));
-    put_record(replies->changes, slot, false);
+    dl_replies_put(replies->changes, slot, false);
     return DL_OK;
-}
-
-void
-dl_replies_put(dl_buffer *out, const dl_reply_slot *slot)
-{
-    put_record(out, slot, true);
 }
 
 void

@@ -108,8 +108,8 @@ dl_status dl_replies_record(dl_replies *replies, const dl_reply_slot *slot);
 dl_status dl_replies_apply(dl_replies *replies, dl_table *table,
                            const dl_change *change, dl_bytes name, dl_blob *item);
 
-/* Appends a record of the slot with all that is remembered. */
-void dl_replies_put(dl_buffer *out, const dl_reply_slot *slot);
+/* Appends a record of the slot; one that `is_whole` has all that is remembered. */
+void dl_replies_put(dl_buffer *out, const dl_reply_slot *slot, bool is_whole);
 
 /* Returns when dl_replies_wake() must be called next; INT64_MAX: never. */
 int64_t dl_replies_next_wake(const dl_replies *replies);

@@ -201,30 +201,30 @@ answer_request(dl_session *session, const dl_store_request *request)
                                          : dl_answer_request(session, request);
 }
 
-/* The failure of a CHALLENGE to a server that has no token. */
+/* Puts the thread's last error as the reply, if `is_checked`; returns its status. */
 static dl_status
-fail_needless(void)
+put_failure(dl_session *session, bool is_checked)
 {
-    return dl_fail(DL_DENIED,
-                   "this store has no token, so it cannot prove that it belongs to the "
-                   "job: start its server with the token, too, or unset DISTLITE_TOKEN "
-                   "and DISTLITE_TOKEN_FILE here");
+    dl_error error = *dl_last_error();
+
+    if (is_checked && dl_answer_output(session) != NULL) {
+        dl_wire_put_error(&session->output->bytes);
+    }
+    return dl_rethrow(&error);
 }
 
-/* Returns the status of a request that cannot be decoded and begins with the byte
- * `first`, after putting it as the reply if the request is checked. */
+/* Refuses a request that cannot be decoded and begins with the byte `first`. */
 static dl_status
 refuse_request(dl_session *session, const dl_store_request *request, uint8_t first)
 {
     if (first == DL_PROOF_CHALLENGE && session->hub->secret == NULL) {
-        (void)fail_needless();
+        (void)dl_fail(
+            DL_DENIED,
+            "this store has no token, so it cannot prove that it belongs to the job: "
+            "start its server with the token, too, or unset DISTLITE_TOKEN and "
+            "DISTLITE_TOKEN_FILE here");
     }
-    dl_error error = *dl_last_error();
-
-    if (request->is_checked && dl_answer_output(session) != NULL) {
-        dl_wire_put_error(&session->output->bytes);
-    }
-    return dl_rethrow(&error);
+    return put_failure(session, request->is_checked);
 }
 
 /* Serves the message of the proof at the start of `bytes`; returns 1, 0 and -1 as
@@ -376,17 +376,11 @@ static dl_status
 report_limit(dl_session *session, dl_status status)
 {
     const dl_partial *partial = session->partial;
+    bool is_checked = partial != NULL && partial->held.size > 0
+                      && (partial->held.data[0] & DL_WIRE_CHECKED) != 0
+                      && session->client.phase != DL_PHASE_STALLED;
 
-    if (status != DL_OK && partial != NULL && partial->held.size > 0
-        && (partial->held.data[0] & DL_WIRE_CHECKED) != 0
-        && session->client.phase != DL_PHASE_STALLED) {
-        dl_error error = *dl_last_error();
-        if (dl_answer_output(session) != NULL) {
-            dl_wire_put_error(&session->output->bytes);
-        }
-        return dl_rethrow(&error);
-    }
-    return status;
+    return status == DL_OK ? DL_OK : put_failure(session, is_checked);
 }
 
 /* Ends every call that served the session: drops an output in which a put has failed,

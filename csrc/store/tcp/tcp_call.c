@@ -101,7 +101,7 @@ take_reply(dl_connection *connection, dl_tcp_call *call, dl_deadline deadline)
         return take_values(connection, deadline, reply->values, 1);
     default:
         return dl_fail(DL_INTERNAL, "the reply to %s has no decoder here",
-                       dl_wire_op_name(call->request.op));
+                       dl_request_kinds[call->request.op].wire_name);
     }
 }
 

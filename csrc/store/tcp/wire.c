@@ -4,13 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-const char *
-dl_wire_op_name(dl_opcode op)
-{
-    return (unsigned)op < DL_OP_COUNT ? dl_request_kinds[op].wire_name
-                                      : "unknown request";
-}
-
 static bool
 has_pairs(dl_opcode op)
 {
@@ -224,7 +217,8 @@ take_blob(dl_wire_cursor *cursor, dl_reader *reader, bool is_key, dl_bytes *blob
     cursor->needed = cursor->position + sizeof size + (has_size ? (size_t)size : 0);
     if (taken < 0) {
         dl_fail(DL_INVALID, "%s: %s of %" PRIu64 " bytes, the limit is %zu",
-                dl_wire_op_name(request->op), is_key ? "key" : "value", size, limit);
+                dl_request_kinds[request->op].wire_name, is_key ? "key" : "value", size,
+                limit);
     }
     return taken;
 }
@@ -256,7 +250,7 @@ take_count(dl_wire_cursor *cursor, dl_reader *reader, dl_store_request *request)
     }
     if (count > DL_WIRE_KEYS_LIMIT) {
         dl_fail(DL_INVALID, "%s: %" PRIu64 " keys, the limit is %u",
-                dl_wire_op_name(request->op), count, DL_WIRE_KEYS_LIMIT);
+                dl_request_kinds[request->op].wire_name, count, DL_WIRE_KEYS_LIMIT);
         return -1;
     }
     /* Nothing is allocated for the announced keys, which may never arrive. */

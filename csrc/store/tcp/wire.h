@@ -138,7 +138,4 @@ extern const dl_proof_terms dl_wire_proof;
 #define DL_WIRE_PROOF_REQUIRED 0xFFFFFFFFu
 void dl_wire_put_refusal(dl_buffer *out, uint8_t first);
 
-/* Returns the name of the request for logs, such as "SET". */
-const char *dl_wire_op_name(dl_opcode op);
-
 #endif

@@ -162,8 +162,8 @@ fake_expect(fake_peer *peer, dl_opcode op, dl_store_request *request)
         return false;
     }
     if (request->op != op) {
-        DL_CHECK_FAIL("%s was sent, not %s", dl_wire_op_name(request->op),
-                      dl_wire_op_name(op));
+        DL_CHECK_FAIL("%s was sent, not %s", dl_request_kinds[request->op].wire_name,
+                      dl_request_kinds[op].wire_name);
     }
     return true;
 }
