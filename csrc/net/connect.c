@@ -41,18 +41,13 @@ with_jitter(int64_t delay)
     return delay / 2 + (int64_t)((noise >> 32) % (uint64_t)delay);
 }
 
-static bool
-is_set(const atomic_bool *cancelled)
-{
-    return cancelled != NULL && atomic_load_explicit(cancelled, memory_order_acquire);
-}
-
 static dl_status
 check_wanted(const atomic_bool *cancelled)
 {
     DL_TRY(dl_interrupt_check());
-    return is_set(cancelled) ? dl_fail(DL_CANCELLED, "cancelled while connecting")
-                             : DL_OK;
+    return cancelled != NULL && atomic_load_explicit(cancelled, memory_order_acquire)
+               ? dl_fail(DL_CANCELLED, "cancelled while connecting")
+               : DL_OK;
 }
 
 dl_status

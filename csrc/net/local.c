@@ -413,17 +413,6 @@ dl_local_service_check(int fd)
                          (int)other.pid, other.uid);
 }
 
-static dl_status
-fail_connect(const char *name, int error)
-{
-    if (error == EAGAIN) {
-        return dl_fail(
-            DL_TIMEOUT,
-            "too many connections wait to be accepted at the Unix socket @%s", name);
-    }
-    return fail_call(name, error);
-}
-
 dl_status
 dl_local_service_connect(const char *name, int *fd)
 {
@@ -433,9 +422,13 @@ dl_local_service_connect(const char *name, int *fd)
 
     DL_TRY(dl_local_check_user());
     DL_TRY(open_socket(SOCK_STREAM, &made));
-    dl_status status = connect(made, (struct sockaddr *)&address, size) == 0
-                           ? DL_OK
-                           : fail_connect(name, errno);
+    dl_status status =
+        connect(made, (struct sockaddr *)&address, size) == 0 ? DL_OK
+        : errno == EAGAIN
+            ? dl_fail(DL_TIMEOUT,
+                      "too many connections wait to be accepted at the Unix socket @%s",
+                      name)
+            : fail_call(name, errno);
     if (status == DL_OK && dl_local_service_check(made) != DL_OK) {
         status = dl_fail(DL_NOT_FOUND, "the Unix socket @%s belongs to %s", name,
                          dl_last_error()->text);

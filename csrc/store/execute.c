@@ -5,13 +5,6 @@
 
 #include "store/store.h"
 
-static dl_status
-execute_set(dl_table *table, const dl_store_request *request)
-{
-    return request->blob != NULL ? dl_table_set_blob(table, request->key, request->blob)
-                                 : dl_table_set(table, request->key, request->value);
-}
-
 /* Returns the index of the first key that does not exist or, with `needs_value`, that
  * has no value; the number of keys if there is none. */
 static int64_t
@@ -59,7 +52,8 @@ dl_table_execute(dl_table *table, const dl_store_request *request,
 
     switch (request->op) {
     case DL_OP_SET:
-        return execute_set(table, request);
+        return request->blob != NULL ? dl_table_set_blob(table, key, request->blob)
+                                     : dl_table_set(table, key, request->value);
     case DL_OP_COMPARE_SET:
         return dl_table_compare_set(table, key, request->expected, request->value,
                                     &reply->value);

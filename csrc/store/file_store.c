@@ -137,12 +137,6 @@ query_locked(file_store *self, query *wanted)
     }
 }
 
-static bool
-is_current_locked(const file_store *self)
-{
-    return dl_now() - self->read_at < TRUSTED && dl_file_log_is_current(&self->log);
-}
-
 static dl_status
 read_and_query(file_store *self, query *wanted, dl_deadline deadline)
 {
@@ -164,7 +158,8 @@ check_again(file_store *self, query *wanted, dl_deadline deadline)
         return dl_fail(DL_CLOSED, "this FileStore was closed during the wait");
     }
     pthread_mutex_lock(&self->lock);
-    bool is_current = is_current_locked(self);
+    bool is_current =
+        dl_now() - self->read_at < TRUSTED && dl_file_log_is_current(&self->log);
     if (is_current) {
         query_locked(self, wanted);
     }
@@ -287,22 +282,11 @@ static const dl_store_ops file_ops = {
 };
 
 static dl_status
-register_member(file_store *self, dl_deadline deadline)
-{
-    int fd;
-
-    DL_TRY(lock_image(self, DL_FILE_WRITE, deadline, &fd));
-    dl_status status = dl_file_log_count(&self->log, fd, DL_FILE_REFERENCES,
-                                         self->log.reference_count + 1);
-    unlock_image(self, fd);
-    return status;
-}
-
-static dl_status
 open_member(const char *path, int64_t world_size, dl_store **store,
             dl_deadline deadline)
 {
     file_store *self = calloc(1, sizeof *self);
+    int fd;
 
     if (self == NULL) {
         return dl_fail_no_memory();
@@ -312,7 +296,12 @@ open_member(const char *path, int64_t world_size, dl_store **store,
     self->world_size = world_size;
     dl_status status = dl_file_log_init(&self->log, path);
     if (status == DL_OK) {
-        status = register_member(self, deadline);
+        status = lock_image(self, DL_FILE_WRITE, deadline, &fd);
+    }
+    if (status == DL_OK) {
+        status = dl_file_log_count(&self->log, fd, DL_FILE_REFERENCES,
+                                   self->log.reference_count + 1);
+        unlock_image(self, fd);
     }
     if (status != DL_OK) {
         file_free(&self->base);

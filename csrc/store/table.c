@@ -85,15 +85,6 @@ dl_table_num_keys(const dl_table *table)
     return table->value_count;
 }
 
-/* Finds the entry or makes it; NULL with the reason in dl_last_error(). */
-static dl_table_entry *
-entry_open(dl_table *table, dl_bytes key)
-{
-    dl_table_entry *entry = dl_entry_find(table, key);
-
-    return entry != NULL ? entry : dl_entry_make(table, key);
-}
-
 /* Does what follows a change of the entry's value; cannot fail. */
 static void
 value_changed(dl_table *table, dl_table_entry *entry)
@@ -110,7 +101,7 @@ value_changed(dl_table *table, dl_table_entry *entry)
 dl_status
 dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
 {
-    dl_table_entry *entry = entry_open(table, key);
+    dl_table_entry *entry = dl_entry_open(table, key);
 
     if (entry == NULL) {
         dl_blob_unref(value);
@@ -313,25 +304,6 @@ dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item)
     return size;
 }
 
-static dl_status
-apply_put_back(dl_table *table, const dl_change *change)
-{
-    return dl_table_queue_size(table, change->key) == change->number - 1
-               ? dl_table_queue_put_back(table, change->key,
-                                         dl_blob_copy(change->value))
-               : DL_OK;
-}
-
-static void
-apply_pop(dl_table *table, const dl_change *change, dl_blob **popped)
-{
-    while (dl_table_queue_size(table, change->key) > 0
-           && dl_table_queue_size(table, change->key) > change->number) {
-        dl_blob_unref(*popped);
-        (void)dl_table_queue_pop(table, change->key, popped);
-    }
-}
-
 dl_status
 dl_table_apply(dl_table *table, const dl_change *change, dl_blob **popped)
 {
@@ -346,9 +318,16 @@ dl_table_apply(dl_table *table, const dl_change *change, dl_blob **popped)
     case DL_CHANGE_PUSH:
         return dl_table_queue_push(table, change->key, change->value);
     case DL_CHANGE_PUT_BACK:
-        return apply_put_back(table, change);
+        return dl_table_queue_size(table, change->key) == change->number - 1
+                   ? dl_table_queue_put_back(table, change->key,
+                                             dl_blob_copy(change->value))
+                   : DL_OK;
     case DL_CHANGE_POP:
-        apply_pop(table, change, popped);
+        for (int64_t size = dl_table_queue_size(table, change->key);
+             size > 0 && size > change->number; size--) {
+            dl_blob_unref(*popped);
+            (void)dl_table_queue_pop(table, change->key, popped);
+        }
         break;
     case DL_CHANGE_REPLY:
     case DL_CHANGE_FORGET:

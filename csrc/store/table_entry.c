@@ -47,14 +47,16 @@ dl_entry_find(const dl_table *table, dl_bytes key)
 }
 
 dl_table_entry *
-dl_entry_make(dl_table *table, dl_bytes key)
+dl_entry_open(dl_table *table, dl_bytes key)
 {
-    if (need_key(table, key.size) != DL_OK) {
-        return NULL;
+    dl_table_entry *entry = dl_entry_find(table, key);
+
+    if (entry != NULL || need_key(table, key.size) != DL_OK) {
+        return entry;
     }
     /* The key is stored behind the entry: one allocation, and the map only
      * points to it. */
-    dl_table_entry *entry = malloc(entry_size(key.size));
+    entry = malloc(entry_size(key.size));
     if (entry == NULL) {
         dl_fail_no_memory();
         return NULL;
@@ -95,9 +97,8 @@ dl_entry_release(dl_table *table, dl_table_entry *entry)
 dl_table_entry *
 dl_entry_open_waitlist(dl_table *table, dl_bytes key)
 {
-    dl_table_entry *entry = dl_entry_find(table, key);
+    dl_table_entry *entry = dl_entry_open(table, key);
 
-    entry = entry != NULL ? entry : dl_entry_make(table, key);
     if (entry == NULL || entry->waitlist != NULL) {
         return entry;
     }

@@ -60,8 +60,8 @@ dl_status dl_table_need_room(dl_table *table, size_t size);
 
 dl_table_entry *dl_entry_find(const dl_table *table, dl_bytes key);
 
-/* Makes the entry, which there must not be; NULL with the reason in dl_last_error(). */
-dl_table_entry *dl_entry_make(dl_table *table, dl_bytes key);
+/* Finds the entry or makes it; NULL with the reason in dl_last_error(). */
+dl_table_entry *dl_entry_open(dl_table *table, dl_bytes key);
 
 /* Frees the waitlist, and then the entry, if they are not needed any more. */
 void dl_entry_release(dl_table *table, dl_table_entry *entry);

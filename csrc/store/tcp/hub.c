@@ -118,23 +118,15 @@ refusals_of(const dl_hub *hub, dl_limit limit)
     }
 }
 
-static void
-put_identity(const dl_hub *hub, dl_buffer *text)
-{
-    char digits[2 * DL_IDENTITY_SIZE + 1];
-
-    for (size_t i = 0; i < DL_IDENTITY_SIZE; i++) {
-        snprintf(digits + 2 * i, 3, "%02x", hub->identity[i]);
-    }
-    dl_reply_put_word(text, "identity", digits);
-}
-
 void
 dl_hub_put_stats(const dl_hub *hub, dl_buffer *text)
 {
     char name[64];
 
-    put_identity(hub, text);
+    for (size_t i = 0; i < DL_IDENTITY_SIZE; i++) {
+        snprintf(name + 2 * i, 3, "%02x", hub->identity[i]);
+    }
+    dl_reply_put_word(text, "identity", name);
     dl_table_put_facts(&hub->table, text);
     dl_reply_put_fact(text, "clients", hub->clients);
     dl_reply_put_fact(text, "unix_clients", hub->unix_clients);

@@ -155,14 +155,6 @@ read_within_no_limits(const char *path, int fd, uint64_t size,
     return status;
 }
 
-static dl_status
-make_file(const char *path, const dl_journal_state *state, int fd, uint64_t *size)
-{
-    int error = dl_journal_file_begin(fd, state->identity, size);
-
-    return error == 0 ? DL_OK : dl_journal_file_fail(path, "writing its head", error);
-}
-
 /* Copies the file to a new one, `to`. */
 static int
 copy_file(int fd, uint64_t size, const char *to)
@@ -259,7 +251,10 @@ dl_journal_recover(const char *path, const dl_journal_state *state, int *fd,
         DL_TRY(cut_off(path, *fd, *size, &contents));
     }
     if (contents.size == 0) {
-        DL_TRY(make_file(path, state, *fd, size));
+        int error = dl_journal_file_begin(*fd, state->identity, size);
+        if (error != 0) {
+            return dl_journal_file_fail(path, "writing its head", error);
+        }
     } else {
         memcpy(state->identity, contents.identity, DL_JOURNAL_IDENTITY_SIZE);
         *size = contents.size;

@@ -67,15 +67,6 @@ join_shared(uint16_t port)
     return found;
 }
 
-static void
-enter_registry(dl_master *master, bool is_shared)
-{
-    pthread_mutex_lock(&registry_lock);
-    master->is_shared = is_shared;
-    dl_list_append(&all_masters, &master->node);
-    pthread_mutex_unlock(&registry_lock);
-}
-
 bool
 dl_master_serves(int fd)
 {
@@ -181,7 +172,10 @@ start_serving(const dl_tcp_store_options *options, dl_tls *tls, int fd,
         free(made);
         return status;
     }
-    enter_registry(made, options->multi_tenant);
+    pthread_mutex_lock(&registry_lock);
+    made->is_shared = options->multi_tenant;
+    dl_list_append(&all_masters, &made->node);
+    pthread_mutex_unlock(&registry_lock);
     warn_if_open(made, options, tls);
     *master = made;
     return DL_OK;

@@ -34,20 +34,14 @@ ref_count(const dl_output *output)
     return output->values.size / sizeof(value_ref);
 }
 
-static void
-drop_values(dl_output *output)
+void
+dl_output_fini(dl_output *output)
 {
     const value_ref *refs = refs_of(output);
 
     for (size_t i = output->values_sent; i < ref_count(output); i++) {
         dl_blob_unref(refs[i].blob);
     }
-}
-
-void
-dl_output_fini(dl_output *output)
-{
-    drop_values(output);
     dl_buffer_fini(&output->bytes);
     dl_buffer_fini(&output->values);
     *output = (dl_output){0};

@@ -39,23 +39,6 @@
 
 #define SEND_FLAGS (MSG_NOSIGNAL | MSG_DONTWAIT)
 
-/* Writes the name of the client for the log.  Once it has left, its address is not known
- * any more. */
-static void
-name_client(const dl_peer *peer, char name[DL_ADDRESS_TEXT_SIZE])
-{
-    dl_address address;
-
-    if (peer->is_local) {
-        snprintf(name, DL_ADDRESS_TEXT_SIZE, "process %d of this host",
-                 dl_local_service_peer(peer->fd));
-    } else if (dl_socket_peer_address(peer->fd, &address) == DL_OK) {
-        dl_address_text(&address, name);
-    } else {
-        snprintf(name, DL_ADDRESS_TEXT_SIZE, "a client that has left");
-    }
-}
-
 void
 dl_peer_init(dl_peer *peer, dl_hub *hub, int fd, bool is_local)
 {
@@ -79,12 +62,19 @@ dl_peer_fini(dl_peer *peer)
     dl_session_fini(&peer->session);
 }
 
+/* Once the client has left, its address is not known any more. */
 static void
 log_refusal(const dl_peer *peer)
 {
-    char name[DL_ADDRESS_TEXT_SIZE];
+    char name[DL_ADDRESS_TEXT_SIZE] = "a client that has left";
+    dl_address address;
 
-    name_client(peer, name);
+    if (peer->is_local) {
+        snprintf(name, sizeof name, "process %d of this host",
+                 dl_local_service_peer(peer->fd));
+    } else if (dl_socket_peer_address(peer->fd, &address) == DL_OK) {
+        dl_address_text(&address, name);
+    }
     dl_hub_log_refusal(peer->session.hub, name);
 }
 

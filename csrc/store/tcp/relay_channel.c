@@ -228,15 +228,6 @@ pass_on(dl_relay_channel *one)
     }
 }
 
-static void
-close_channel(dl_relay_channel *one)
-{
-    if (one->is_open) {
-        dl_relay_put_head(&one->relay->out, DL_RELAY_CLOSE, one->number, 0);
-    }
-    dl_relay_drop(one);
-}
-
 /* Sends what the client accepts, and gives the server credit for it. */
 static void
 send_replies(dl_relay_channel *one)
@@ -297,7 +288,10 @@ dl_relay_serve(dl_relay_channel *one)
     if ((one->has_left
          && (one->in.size == 0 || !one->is_open || one->owed >= GRANT_SIZE))
         || (one->is_closing && one->out.size == 0)) {
-        close_channel(one);
+        if (one->is_open) {
+            dl_relay_put_head(&relay->out, DL_RELAY_CLOSE, one->number, 0);
+        }
+        dl_relay_drop(one);
         return;
     }
     uint32_t wanted =

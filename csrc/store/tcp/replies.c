@@ -129,20 +129,15 @@ dl_replies_fini(dl_replies *replies)
     dl_map_fini(&replies->slots);
 }
 
-/* Returns the item of an undelivered pop to its queue. */
-static void
-return_item(dl_table *table, dl_reply_slot *slot)
-{
-    if (slot->is_undelivered && has_item(slot) && slot->value != NULL) {
-        dl_bytes name = dl_buffer_bytes(&slot->name);
-        (void)dl_table_queue_put_back(table, name, dl_blob_ref(slot->value));
-    }
-}
-
+/* Forgets a slot without a connection; the item of an undelivered pop returns to its
+ * queue. */
 static void
 forget_lost(dl_replies *replies, dl_table *table, dl_reply_slot *slot)
 {
-    return_item(table, slot);
+    if (slot->is_undelivered && has_item(slot) && slot->value != NULL) {
+        (void)dl_table_queue_put_back(table, dl_buffer_bytes(&slot->name),
+                                      dl_blob_ref(slot->value));
+    }
     dl_replies_forget(replies, slot);
     replies->forgotten++;
 }

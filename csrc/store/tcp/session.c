@@ -85,12 +85,6 @@ dl_session_sent(dl_session *session, dl_output *output)
     }
 }
 
-static dl_status
-fail_replaced(void)
-{
-    return dl_fail(DL_CLOSED, "its client has replaced the connection by a new one");
-}
-
 /* Ends the session's time limit, even if it has passed and the session was not resumed
  * yet: when many sessions change at once, some of them wait for their turn. */
 static void
@@ -192,13 +186,6 @@ validate_client(dl_session *session, const dl_store_request *request)
         end_handshake(session);
     }
     return DL_OK;
-}
-
-static dl_status
-answer_request(dl_session *session, const dl_store_request *request)
-{
-    return request->op == DL_OP_VALIDATE ? validate_client(session, request)
-                                         : dl_answer_request(session, request);
 }
 
 /* Puts the thread's last error as the reply, if `is_checked`; returns its status. */
@@ -311,7 +298,8 @@ serve_requests(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
         session->hub->work--;
         if (!is_proof) {
             session->hub->work -= (int)request.count;
-            DL_TRY(answer_request(session, &request));
+            DL_TRY(request.op == DL_OP_VALIDATE ? validate_client(session, &request)
+                                                : dl_answer_request(session, &request));
         }
         *bytes =
             (dl_bytes){bytes->data + cursor->position, bytes->size - cursor->position};
@@ -495,7 +483,9 @@ dl_session_resume(dl_session *session)
         return end_serving(session, end_late(session));
     }
     if (phase == DL_PHASE_REPLACED) {
-        return end_serving(session, fail_replaced());
+        return end_serving(
+            session,
+            dl_fail(DL_CLOSED, "its client has replaced the connection by a new one"));
     }
     /* Another session's request ended this client's wait, and there was no memory for
      * the reply. */

@@ -436,26 +436,6 @@ fail_unknown(const dl_tcp_call *call)
                    dl_last_error()->text, name);
 }
 
-/* Sleeps before the next try; DL_TIMEOUT when there is no time for one.  A connection
- * that had been idle is replaced without a pause. */
-static dl_status
-pause_before(const dl_connection_pool *pool, const try_result *result,
-             dl_backoff *backoff, dl_deadline until)
-{
-    if (result->was_idle) {
-        return DL_OK;
-    }
-    return dl_backoff_sleep(backoff, until, &pool->is_closed);
-}
-
-/* A running server may need this long to answer the handshake; a host without one
- * refuses the connection at once. */
-static dl_deadline
-open_deadline(dl_deadline until)
-{
-    return (dl_deadline){.at = dl_now() + DL_ANSWER_GRACE, .limit = until.limit};
-}
-
 /* Repeats the call after the loss that `result` and the thread's last error describe,
  * until there is an answer:
  *
@@ -479,12 +459,18 @@ try_again(dl_connection_pool *pool, dl_tcp_call *call, try_result *result)
 
     dl_connection_pool_drop_idle(pool);
     while (!result->is_unknown && losses <= LOSSES_MAX) {
-        dl_status status = pause_before(pool, result, &backoff, until);
+        /* A connection that had been idle is replaced without a pause. */
+        dl_status status = result->was_idle
+                               ? DL_OK
+                               : dl_backoff_sleep(&backoff, until, &pool->is_closed);
         if (status == DL_TIMEOUT) {
             break;
         }
         DL_TRY(status);
-        status = try_once(pool, call, open_deadline(until), result);
+        /* A running server may need this long to answer the handshake; a host without
+         * one refuses the connection at once. */
+        dl_deadline open_by = {.at = dl_now() + DL_ANSWER_GRACE, .limit = until.limit};
+        status = try_once(pool, call, open_by, result);
         if (!result->is_lost) {
             return status;
         }
