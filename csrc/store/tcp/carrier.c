@@ -148,14 +148,12 @@ put_data(channel *from, size_t most)
 }
 
 /* Sends as much of the channel's output as the relay and the connection have room for,
- * and acknowledges the latest DATA once it is served.  May end the channel. */
+ * and acknowledges the latest DATA once it is served. */
 static void
 drain_channel(channel *from)
 {
     dl_session *session = &from->session;
     dl_carrier *carrier = session->carrier;
-    bool is_once = (from->id & DL_RELAY_ONCE) != 0;
-    bool has_sent = false;
 
     while (session->output != NULL && dl_session_may_send(session)
            && from->credit > 0) {
@@ -170,18 +168,11 @@ drain_channel(channel *from)
         put_data(from, from->credit);
         size_t after = session->output == NULL ? 0 : dl_output_size(session->output);
         from->credit -= (uint32_t)(before - after);
-        has_sent = true;
-    }
-    if (is_once && has_sent && session->output == NULL) {
-        end_channel(from);
-        return;
     }
     if (from->owes_ack && session->output == NULL
         && session->client.phase == DL_PHASE_SERVING) {
         from->owes_ack = false;
-        if (!is_once) {
-            put_frame_head(carrier, DL_RELAY_ACK, from->id, session->partial == NULL);
-        }
+        put_frame_head(carrier, DL_RELAY_ACK, from->id, session->partial == NULL);
     }
 }
 

@@ -149,7 +149,7 @@ open_channel(dl_relay_channel *one)
     dl_relay *relay = one->relay;
     dl_address local = {0}, peer = {0};
 
-    one->number = relay->next_channel++ & ~DL_RELAY_ONCE;
+    one->number = relay->next_channel++ & ~DL_RELAY_SHARED;
     one->is_open = true;
     one->awaits_ack = false;
     dl_map_insert(&relay->channels, &one->entry,

@@ -26,10 +26,6 @@ typedef enum dl_relay_kind {
 #define DL_RELAY_DATA_LIMIT (256u << 10)
 #define DL_RELAY_HEAD_SIZE 9
 
-/* A channel with this bit carries a single request: it is not acknowledged, and the
- * channel ends with the reply, without CLOSE. */
-#define DL_RELAY_ONCE UINT32_C(0x80000000)
-
 typedef struct dl_relay_head {
     uint32_t channel;
     uint8_t kind;

@@ -28,7 +28,7 @@ take_frame(dl_relay *relay, dl_bytes piece)
     if (head->kind == DL_RELAY_OPEN || head->kind == DL_RELAY_GRANT) {
         return dl_fail(DL_PROTOCOL, "the server sends a relay's frame");
     }
-    if ((head->channel & DL_RELAY_ONCE) != 0) {
+    if ((head->channel & DL_RELAY_SHARED) != 0) {
         dl_relay_waits_take(&relay->waits, head, piece);
     } else if (entry != NULL) {
         dl_relay_take_reply(DL_MAP_ENTRY(entry, dl_relay_channel, entry),

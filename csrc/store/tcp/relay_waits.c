@@ -7,7 +7,7 @@ typedef struct dl_relay_wait {
     dl_map_entry by_request;
     dl_map_entry by_channel; /* while `channel` is open */
     uint32_t channel;
-    dl_buffer request;
+    dl_buffer data; /* what the channel carries: VALIDATE and the request */
     dl_buffer reply;
     dl_list asked; /* before the request was sent */
     dl_list later; /* since then */
@@ -29,26 +29,20 @@ dl_relay_is_wait(dl_bytes bytes)
 static void
 send_wait(dl_relay_waits *waits, dl_relay_wait *wait)
 {
-    const dl_store_request validate = {.op = DL_OP_VALIDATE, .number = DL_WIRE_MAGIC};
-    dl_buffer data = {0};
-
-    waits->last_channel = (waits->last_channel + 1) | DL_RELAY_ONCE;
+    waits->last_channel = (waits->last_channel + 1) | DL_RELAY_SHARED;
     wait->channel = waits->last_channel;
     dl_map_insert(&waits->channels, &wait->by_channel,
                   (dl_bytes){(const uint8_t *)&wait->channel, sizeof wait->channel});
     dl_relay_put_head(waits->out, DL_RELAY_OPEN, wait->channel, 0);
-    dl_wire_put_request(&data, &validate, DL_LITERAL(""));
     dl_relay_put_head(waits->out, DL_RELAY_DATA, wait->channel,
-                      (uint32_t)(data.size + wait->request.size));
-    dl_buffer_put(waits->out, dl_buffer_bytes(&data));
-    dl_buffer_put(waits->out, dl_buffer_bytes(&wait->request));
-    waits->out->has_failed |= data.has_failed;
-    dl_buffer_fini(&data);
+                      (uint32_t)wait->data.size);
+    dl_buffer_put(waits->out, dl_buffer_bytes(&wait->data));
 }
 
 static void
 close_wait(dl_relay_waits *waits, dl_relay_wait *wait)
 {
+    dl_relay_put_head(waits->out, DL_RELAY_CLOSE, wait->channel, 0);
     dl_map_remove(&waits->channels, &wait->by_channel);
     dl_buffer_clear(&wait->reply);
 }
@@ -57,7 +51,7 @@ static void
 free_wait(dl_relay_waits *waits, dl_relay_wait *wait)
 {
     dl_map_remove(&waits->requests, &wait->by_request);
-    dl_buffer_fini(&wait->request);
+    dl_buffer_fini(&wait->data);
     dl_buffer_fini(&wait->reply);
     free(wait);
 }
@@ -65,16 +59,25 @@ free_wait(dl_relay_waits *waits, dl_relay_wait *wait)
 static dl_relay_wait *
 make_wait(dl_relay_waits *waits, dl_bytes request)
 {
+    const dl_store_request validate = {.op = DL_OP_VALIDATE, .number = DL_WIRE_MAGIC};
     dl_relay_wait *made = calloc(1, sizeof *made);
 
-    if (made == NULL || dl_buffer_set(&made->request, request) != DL_OK) {
-        free(made);
+    if (made == NULL) {
         dl_fail_no_memory();
+        return NULL;
+    }
+    dl_wire_put_request(&made->data, &validate, DL_LITERAL(""));
+    size_t start = made->data.size;
+    dl_buffer_put(&made->data, request);
+    if (dl_buffer_check(&made->data) != DL_OK) {
+        dl_buffer_fini(&made->data);
+        free(made);
         return NULL;
     }
     dl_list_init(&made->asked);
     dl_list_init(&made->later);
-    dl_map_insert(&waits->requests, &made->by_request, dl_buffer_bytes(&made->request));
+    dl_map_insert(&waits->requests, &made->by_request,
+                  (dl_bytes){made->data.data + start, request.size});
     return made;
 }
 
@@ -108,7 +111,6 @@ dl_relay_waits_leave(dl_relay_waits *waits, dl_relay_waiter *waiter)
     dl_list_remove(&waiter->node);
     waiter->wait = NULL;
     if (dl_list_is_empty(&wait->asked) && dl_list_is_empty(&wait->later)) {
-        dl_relay_put_head(waits->out, DL_RELAY_CLOSE, wait->channel, 0);
         close_wait(waits, wait);
         free_wait(waits, wait);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Waits of a relay's clients for the same keys, which are one wait at the server: it has
- * a channel of its own (DL_RELAY_ONCE), and its reply goes to all who asked.
+ * a channel of its own, and its reply goes to all who asked.
  *
  * A wait that is sent already may have seen a key that was deleted since.  So those who
  * ask meanwhile share the next one, which is sent when the first has ended: each of them
@@ -14,6 +14,10 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "store/tcp/relay_frame.h"
+
+/* The bit of a channel's number that distinguishes channels of waits from those of
+ * clients. */
+#define DL_RELAY_SHARED UINT32_C(0x80000000)
 
 /* Part of a client.  Zeroed memory waits for nothing. */
 typedef struct dl_relay_waiter {
