@@ -162,12 +162,6 @@ dl_socket_port(int fd)
                                                           : 0;
 }
 
-static dl_status
-fail_transfer(int error)
-{
-    return dl_fail(DL_NETWORK, "%s", strerror(error));
-}
-
 /* A read or write of a patient descriptor must not sleep beyond a deadline
  * that is near. */
 static int
@@ -215,7 +209,7 @@ wait_after_failure(int fd, short events, dl_deadline deadline)
     case EAGAIN:
         return dl_socket_await(fd, events, deadline);
     default:
-        return fail_transfer(errno);
+        return dl_fail(DL_NETWORK, "%s", strerror(errno));
     }
 }
 

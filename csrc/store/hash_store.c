@@ -125,24 +125,6 @@ execute_locked(hash_store *self, const dl_store_request *request, dl_table_reply
     return status == DL_OK ? dl_table_hold(&self->table, request, held, reply) : status;
 }
 
-/* Writes the error texts of the executor and of waits, without the lock. */
-static dl_status
-fail_worded(dl_store *store, dl_status status, const dl_store_request *request,
-            dl_deadline deadline)
-{
-    size_t count;
-    const dl_bytes *keys = dl_request_keys(request, &count);
-
-    switch (status) {
-    case DL_TIMEOUT:
-        return dl_store_fail_without(store, "", keys, count, deadline);
-    case DL_QUEUE_EMPTY:
-        return dl_fail(DL_QUEUE_EMPTY, "queue is empty");
-    default:
-        return status;
-    }
-}
-
 /* Requests with less than this many keys or bytes take a few microseconds at most. */
 #define BRIEF_COUNT 16
 #define BRIEF_SIZE ((size_t)64 << 10)
@@ -162,6 +144,8 @@ hash_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
 {
     dl_table_reply held = {0};
     dl_store_request set;
+    size_t count;
+    const dl_bytes *keys = dl_request_keys(request, &count);
 
     if (takes_long(request)) {
         dl_blocking_begin();
@@ -179,9 +163,12 @@ hash_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
     hash_store *self = lock_store(store);
     dl_status status = execute_locked(self, request, &held, reply, deadline);
     unlock_store(self);
-    if (status != DL_OK) {
-        return fail_worded(store, status, request, deadline);
+    /* Texts are written without the lock. */
+    if (status == DL_TIMEOUT) {
+        return dl_store_fail_without(store, "", keys, count, deadline);
     }
+    DL_TRY(status == DL_QUEUE_EMPTY ? dl_fail(DL_QUEUE_EMPTY, "queue is empty")
+                                    : status);
     if (held.value != NULL && dl_blob_bytes(held.value).size >= BRIEF_SIZE) {
         dl_blocking_begin();
     }

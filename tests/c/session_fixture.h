@@ -40,7 +40,8 @@ send_some(fixture *f, int client, size_t size)
     dl_output *output = session->output;
     struct iovec part;
 
-    while (size > 0 && output != NULL && dl_output_gather(output, &part, 1) == 1) {
+    while (size > 0 && output != NULL
+           && dl_output_gather(output, &part, 1, SIZE_MAX) == 1) {
         size_t taken = part.iov_len < size ? part.iov_len : size;
         dl_buffer_put(&f->replies[client], (dl_bytes){part.iov_base, taken});
         dl_output_consume(output, taken);

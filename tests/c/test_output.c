@@ -52,7 +52,7 @@ check_drained(dl_output *output, dl_bytes expected, int room, size_t step)
     while (dl_output_size(output) > 0) {
         size_t left = step;
         size_t taken = 0;
-        int count = dl_output_gather(output, parts, room);
+        int count = dl_output_gather(output, parts, room, SIZE_MAX);
         CHECK(count >= 1 && count <= room);
         for (int i = 0; i < count && left > 0; i++) {
             size_t size = parts[i].iov_len < left ? parts[i].iov_len : left;
@@ -66,7 +66,7 @@ check_drained(dl_output *output, dl_bytes expected, int room, size_t step)
         CHECK_EQUAL(dl_output_size(output), expected.size - seen);
     }
     CHECK_EQUAL(seen, expected.size);
-    CHECK_EQUAL(dl_output_gather(output, parts, room), 0);
+    CHECK_EQUAL(dl_output_gather(output, parts, room, SIZE_MAX), 0);
 }
 
 CHECK_CASE(bytes_and_values_come_out_in_order_however_they_are_taken)
@@ -101,7 +101,7 @@ CHECK_CASE(a_large_value_is_not_copied_and_outlives_its_other_owners)
 
     dl_output_put_value(&output, value);
     dl_blob_unref(value);
-    CHECK_EQUAL(dl_output_gather(&output, parts, 2), 2);
+    CHECK_EQUAL(dl_output_gather(&output, parts, 2, SIZE_MAX), 2);
     CHECK_EQUAL(parts[0].iov_len, 8);
     CHECK(parts[1].iov_base == data);
     dl_output_fini(&output);

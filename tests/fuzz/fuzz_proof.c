@@ -42,7 +42,7 @@ read_all(room *r)
     if (output == NULL) {
         return;
     }
-    require(dl_output_gather(output, &part, 1) == 1);
+    require(dl_output_gather(output, &part, 1, SIZE_MAX) == 1);
     const uint8_t *bytes = part.iov_base;
     if (!r->is_asked && part.iov_len >= DL_PROOF_SIZE && bytes[0] == DL_OK
         && r->session.proof != NULL && r->session.proof->stage >= DL_PROOF_ASKED) {

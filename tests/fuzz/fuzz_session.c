@@ -38,7 +38,7 @@ read_all(dl_session *session, dl_buffer *heard)
 
     while ((output = session->output) != NULL) {
         struct iovec parts[4];
-        int count = dl_output_gather(output, parts, 4);
+        int count = dl_output_gather(output, parts, 4, SIZE_MAX);
         size_t size = 0;
         require(count > 0 && dl_output_size(output) > 0);
         for (int i = 0; i < count; i++) {

@@ -130,16 +130,16 @@ put_data(channel *from, size_t most)
     size = size < DL_RELAY_DATA_LIMIT ? size : DL_RELAY_DATA_LIMIT;
     put_frame_head(session->carrier, DL_RELAY_DATA, from->id, size);
     for (size_t left = size; left > 0;) {
-        int count = dl_output_gather(source, parts, PARTS);
+        int count = dl_output_gather(source, parts, PARTS, left);
         size_t done = 0;
-        for (int i = 0; i < count && left > 0; i++) {
-            size_t piece = parts[i].iov_len < left ? parts[i].iov_len : left;
+        for (int i = 0; i < count; i++) {
             if (output != NULL) {
-                dl_buffer_put(&output->bytes, (dl_bytes){parts[i].iov_base, piece});
+                dl_buffer_put(&output->bytes,
+                              (dl_bytes){parts[i].iov_base, parts[i].iov_len});
             }
-            done += piece;
-            left -= piece;
+            done += parts[i].iov_len;
         }
+        left -= done;
         dl_output_consume(source, done);
     }
     if (dl_output_size(source) == 0) {

@@ -104,10 +104,13 @@ dl_output_cut(dl_output *output, dl_output_mark mark)
     output->bytes.size = mark.bytes;
 }
 
-/* Adds a part unless it is empty; returns the new number of parts. */
+/* Adds a part of at most `*most` bytes, unless it is empty; returns the new number of
+ * parts. */
 static int
-add_part(struct iovec *parts, int count, const uint8_t *data, size_t size)
+add_part(struct iovec *parts, int count, const uint8_t *data, size_t size, size_t *most)
 {
+    size = size < *most ? size : *most;
+    *most -= size;
     if (size > 0) {
         parts[count++] = (struct iovec){.iov_base = (void *)data, .iov_len = size};
     }
@@ -115,7 +118,7 @@ add_part(struct iovec *parts, int count, const uint8_t *data, size_t size)
 }
 
 int
-dl_output_gather(const dl_output *output, struct iovec *parts, int room)
+dl_output_gather(const dl_output *output, struct iovec *parts, int room, size_t most)
 {
     const value_ref *refs = refs_of(output);
     size_t from = output->bytes_sent;
@@ -123,17 +126,18 @@ dl_output_gather(const dl_output *output, struct iovec *parts, int room)
     int count = 0;
 
     for (size_t i = output->values_sent; i < ref_count(output) && count < room; i++) {
-        count = add_part(parts, count, output->bytes.data + from, refs[i].at - from);
+        count =
+            add_part(parts, count, output->bytes.data + from, refs[i].at - from, &most);
         if (count < room) {
             count = add_part(parts, count, refs[i].blob->data + skipped,
-                             refs[i].blob->size - skipped);
+                             refs[i].blob->size - skipped, &most);
         }
         from = refs[i].at;
         skipped = 0;
     }
     if (count < room) {
         count = add_part(parts, count, output->bytes.data + from,
-                         output->bytes.size - from);
+                         output->bytes.size - from, &most);
     }
     return count;
 }

@@ -66,9 +66,10 @@ dl_output_is_full(const dl_output *output)
            > DL_OUTPUT_LIMIT;
 }
 
-/* Fills in the first parts of what is left, `room` at most, and returns their number.
- * They are valid until the next put. */
-int dl_output_gather(const dl_output *output, struct iovec *parts, int room);
+/* Fills in the first parts of what is left, `room` and `most` bytes at most, and returns
+ * their number.  They are valid until the next put. */
+int dl_output_gather(const dl_output *output, struct iovec *parts, int room,
+                     size_t most);
 
 /* Removes the first `size` bytes of what is left.  An output that is then empty is
  * reset and keeps a little of its memory. */

@@ -78,27 +78,6 @@ log_refusal(const dl_peer *peer)
     dl_hub_log_refusal(peer->session.hub, name);
 }
 
-/* Sends at most `left` bytes of the output; returns as send(2) does. */
-static ssize_t
-send_some(int fd, const dl_output *output, size_t left)
-{
-    struct iovec parts[PARTS];
-    int count = dl_output_gather(output, parts, PARTS);
-
-    for (int i = 0; i < count; i++) {
-        if (parts[i].iov_len >= left) {
-            parts[i].iov_len = left;
-            count = i + 1;
-        }
-        left -= parts[i].iov_len;
-    }
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
-
-    /* Most replies are one part, and send(2) costs the kernel less than sendmsg(2). */
-    return count == 1 ? send(fd, parts->iov_base, parts->iov_len, SEND_FLAGS)
-                      : sendmsg(fd, &message, SEND_FLAGS);
-}
-
 /* Removes bytes that were sent, or encrypted, from the session's output. */
 static void
 consume_sent(dl_peer *peer, size_t size)
@@ -111,17 +90,6 @@ consume_sent(dl_peer *peer, size_t size)
     }
 }
 
-static ssize_t
-send_plain(dl_peer *peer, size_t left)
-{
-    ssize_t sent = send_some(peer->fd, peer->session.output, left);
-
-    if (sent > 0) {
-        consume_sent(peer, (size_t)sent);
-    }
-    return sent;
-}
-
 /* Encrypts the beginning of the session's output. */
 static dl_status
 encrypt_output(dl_peer *peer)
@@ -130,31 +98,46 @@ encrypt_output(dl_peer *peer)
     size_t room = SEALED_SIZE;
 
     while (room > 0 && peer->session.output != NULL) {
-        int count = dl_output_gather(peer->session.output, parts, PARTS);
+        int count = dl_output_gather(peer->session.output, parts, PARTS, room);
         size_t done = 0;
-        for (int i = 0; i < count && room > 0; i++) {
-            size_t size = parts[i].iov_len < room ? parts[i].iov_len : room;
-            DL_TRY(dl_tls_write(peer->tls, (dl_bytes){parts[i].iov_base, size}));
-            done += size;
-            room -= size;
+        for (int i = 0; i < count; i++) {
+            DL_TRY(dl_tls_write(peer->tls,
+                                (dl_bytes){parts[i].iov_base, parts[i].iov_len}));
+            done += parts[i].iov_len;
         }
+        room -= done;
         consume_sent(peer, done);
     }
     return DL_OK;
 }
 
-/* Returns as send(2) does. */
+/* Sends at most `left` bytes of the output, with TLS of what it is encrypted to; returns
+ * as send(2) does. */
 static ssize_t
-send_encrypted(dl_peer *peer, size_t left)
+send_some(dl_peer *peer, size_t left)
 {
-    if (dl_tls_output(peer->tls).size == 0 && encrypt_output(peer) != DL_OK) {
-        errno = ENOMEM;
-        return -1;
+    struct iovec parts[PARTS];
+    int count = 1;
+
+    if (peer->tls == NULL) {
+        count = dl_output_gather(peer->session.output, parts, PARTS, left);
+    } else {
+        if (dl_tls_output(peer->tls).size == 0 && encrypt_output(peer) != DL_OK) {
+            errno = ENOMEM;
+            return -1;
+        }
+        dl_bytes sealed = dl_tls_output(peer->tls);
+        parts[0] = (struct iovec){(void *)sealed.data,
+                                  sealed.size < left ? sealed.size : left};
     }
-    dl_bytes bytes = dl_tls_output(peer->tls);
-    size_t size = bytes.size < left ? bytes.size : left;
-    ssize_t sent = send(peer->fd, bytes.data, size, SEND_FLAGS);
-    if (sent > 0) {
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+    /* Most replies are one part, and send(2) costs the kernel less than sendmsg(2). */
+    ssize_t sent = count == 1
+                       ? send(peer->fd, parts->iov_base, parts->iov_len, SEND_FLAGS)
+                       : sendmsg(peer->fd, &message, SEND_FLAGS);
+    if (sent > 0 && peer->tls == NULL) {
+        consume_sent(peer, (size_t)sent);
+    } else if (sent > 0) {
         dl_tls_sent(peer->tls, (size_t)sent);
     }
     return sent;
@@ -188,8 +171,7 @@ dl_peer_send(dl_peer *peer)
     }
     dl_hub_busy(peer->session.hub);
     for (int turn = 0; turn < TURNS && left > 0 && refill_output(peer); turn++) {
-        ssize_t sent =
-            peer->tls == NULL ? send_plain(peer, left) : send_encrypted(peer, left);
+        ssize_t sent = send_some(peer, left);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
             break;
         }

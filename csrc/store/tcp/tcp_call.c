@@ -425,17 +425,6 @@ check_open(const dl_connection_pool *pool, dl_status status)
     return status;
 }
 
-static dl_status
-fail_unknown(const dl_tcp_call *call)
-{
-    const char *name = dl_request_kinds[call->request.op].name;
-
-    return dl_fail(dl_last_error()->status,
-                   "%s. The outcome of %s is unknown: the server may or may not have "
-                   "done it.",
-                   dl_last_error()->text, name);
-}
-
 /* Repeats the call after the loss that `result` and the thread's last error describe,
  * until there is an answer:
  *
@@ -507,7 +496,10 @@ dl_tcp_call_run(dl_connection_pool *pool, dl_tcp_call *call)
         status = dl_fail(DL_NETWORK, "%s", dl_last_error()->text);
     }
     if (call->may_be_done && (status == DL_NETWORK || status == DL_TIMEOUT)) {
-        return fail_unknown(call);
+        return dl_fail(status,
+                       "%s. The outcome of %s is unknown: the server may or may not "
+                       "have done it.",
+                       dl_last_error()->text, dl_request_kinds[call->request.op].name);
     }
     return status;
 }
