@@ -184,13 +184,15 @@ def test_a_step_without_failure_sends_nothing_to_the_store(served):
         assert requests < 20
 
 
-def members_of(store: dist.TCPStore, size: int, **options: Any) -> list[elastic.Member]:
+def members_of(
+    store: dist.TCPStore, size: int, timeout: float = LIMIT, **options: Any
+) -> list[elastic.Member]:
     """Members that are threads of this process, by a connection each."""
     options = {"max_size": size, "settle": elastic_ranks.LONG, **options}
     stores = [
         dist.TCPStore("127.0.0.1", store.port, timeout=LIMIT) for _ in range(size)
     ]
-    return [elastic.join(each, timeout=LIMIT, **options) for each in stores]
+    return [elastic.join(each, timeout=timeout, **options) for each in stores]
 
 
 def in_threads(function: Callable[..., Any], rows: Iterable[Any]) -> list[Any]:

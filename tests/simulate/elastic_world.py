@@ -562,7 +562,9 @@ def _all_reduce(flags: Any, op: Any, group: OwnGroup) -> None:
         flags[:] = [max(pair) for pair in zip(flags, each, strict=True)]
 
 
-def _send_state(view: Any, state: dict[str, Any] | None) -> dict[str, Any]:
+def _send_state(
+    view: Any, state: dict[str, Any] | None, deadline: float
+) -> dict[str, Any]:
     said = view.group.meet(state)
     states = [said[rank] for rank in view.sources]
     if any(each != states[0] for each in states):
@@ -590,7 +592,7 @@ def simulated(world: World) -> Iterator[None]:
             "urandom": world.random.randbytes,
             "is_known_dead": is_known_dead,
             "OwnConnection": lambda prefix, store, seconds: SimpleNamespace(
-                store=store, limit=store.limit
+                store=store, limit=store.limit, is_own=False
             ),
         },
         member: {

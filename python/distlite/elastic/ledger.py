@@ -149,6 +149,11 @@ class Ledger:
         self._link = OwnConnection(f"elastic/{self.name}", store, limit)
         self.store = self._link.store
 
+    @property
+    def has_own_connection(self) -> bool:
+        """Returns whether several threads may use the store at the same time."""
+        return self._link.is_own
+
     def limit(self, seconds: float) -> None:
         """Bounds the requests that follow."""
         self._link.limit(seconds)
@@ -248,9 +253,9 @@ class Ledger:
         raw = self._read("epoch")
         return bool(raw) and self._parsed(Record, "epoch", raw).epoch > self.last.epoch
 
-    def is_asked_for(self) -> bool:
-        """Returns whether newcomers wait for the members of the present epoch."""
-        return self.store.check([f"asked/{self.last.epoch}"])
+    def is_asked_for(self, record: Record) -> bool:
+        """Returns whether newcomers wait for the members of an epoch."""
+        return self.store.check([f"asked/{record.epoch}"])
 
     def is_finished(self) -> bool:
         """Returns whether nobody joins any more."""
@@ -265,14 +270,14 @@ class Ledger:
         self.store.append(f"arrivals/{base}", _text_of(arrival) + "\n")
         self.store.set(f"called/{base}", "")
 
-    def clean(self) -> None:
+    def clean(self, record: Record) -> None:
         """Deletes what only earlier epochs needed; the members of this one have met."""
         prefix = f"elastic/{self.name}/"
         for key in self.store.list_keys():
             kind, _, rest = key.removeprefix(prefix).partition("/")
             epoch = rest.partition("/")[0] if kind in _OF_EPOCHS else ""
-            is_old = epoch.isdecimal() and int(epoch) < self.last.epoch
-            if is_old or (kind == "beat" and rest in self.last.lost):
+            is_old = epoch.isdecimal() and int(epoch) < record.epoch
+            if is_old or (kind == "beat" and rest in record.lost):
                 self.store.delete_key(key.removeprefix(prefix))
 
 

@@ -12,6 +12,7 @@ from fcntl import F_DUPFD_CLOEXEC, fcntl
 from functools import partial
 from operator import index
 from os import close, devnull, environ
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -244,6 +245,8 @@ class Member:
         self._begun: int | None = None  # a step of which it cannot tell the outcome yet
         self._flags = np.zeros(3, np.int64)  # what the members tell in a step's end
         self._looks_at, self._is_clean = 0.0, True
+        self._asking: Thread | None = None
+        self._asked_in = 0  # the last epoch in which newcomers were seen
         self._heard_at = 0.0  # of the other members
 
     def __repr__(self) -> str:
@@ -347,7 +350,8 @@ class Member:
         A success costs one small all_reduce. If that fails, the statement first joins
         the next epoch; if one of the members there has seen the success, this member
         commits the step, too. Change state after the statement, or so that you can undo
-        the change.
+        the change. A failure takes at most the timeout of its operations and that of
+        the next epoch.
 
         Args:
             number: The number of the step, larger than that of the last committed one,
@@ -427,7 +431,10 @@ class Member:
             return False
         is_behind = view.group.rank() in view.behind
         try:
-            state = send_state(view, None if is_behind else dump())
+            state = None if is_behind else dump()
+            deadline = time.monotonic() + self._seconds_of(None)
+            state = send_state(view, state, deadline)
+            view.group.set_timeout(self._limit)
         except BaseException as error:
             self._end(f"restore ended with {_quote(error)}")
             raise
@@ -652,26 +659,33 @@ class Member:
         then."""
         if view.group.rank() != 0:
             return False
-        now = time.monotonic()
-        if now < self._looks_at:
-            return False
-        found = False
-        # The members do not need the store for their steps.
-        with suppress(DistError, NotImplementedError):
+        is_asking = self._asking is not None and self._asking.is_alive()
+        if time.monotonic() >= self._looks_at and not is_asking:
+            # The members do not need the store for their steps: one that does not
+            # answer would delay each of them.
             self._ledger.limit(1.0)
-            found = self._ledger.is_asked_for()
-            if not self._is_clean:
-                self._clean(view)
-        self._looks_at = _next_look(now)
-        return found
+            work = self._ledger.last, self._is_clean
+            self._is_clean = True
+            if self._ledger.has_own_connection:
+                self._asking = Thread(target=self._ask, args=work, daemon=True)
+                self._asking.start()
+            else:
+                self._ask(*work)
+        return self._asked_in == view.epoch
 
-    def _clean(self, view: View) -> None:
-        """Deletes what making the epoch has left in the store, now that nobody waits
-        for it to begin. What stays, because that fails, goes with the next epoch."""
-        self._is_clean = True
-        keys = PrefixStore(f"group/{view.epoch}", self._ledger.store)
-        Arrivals(keys, view.size).clean()
-        self._ledger.clean()
+    def _ask(self, record: Record, is_clean: bool) -> None:
+        """Asks the store whether newcomers wait, and deletes there what making the
+        epoch has left, now that nobody waits for it to begin. What stays, because that
+        fails, goes with the next epoch."""
+        began = time.monotonic()
+        with suppress(DistError, NotImplementedError):
+            if self._ledger.is_asked_for(record):
+                self._asked_in = record.epoch
+            if not is_clean:
+                keys = PrefixStore(f"group/{record.epoch}", self._ledger.store)
+                Arrivals(keys, len(record.members)).clean()
+                self._ledger.clean(record)
+        self._looks_at = _next_look(began)
 
 
 def _next_look(since: float) -> float:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -40,10 +41,17 @@ SMALL = 1 << 20
 ALL_THERE = 0x7374
 # Seconds between two looks at the peers of a stripe.
 LOOK = 0.1
+# Seconds that a peer may need longer to tell that it has all stripes: its own error
+# names whose stripe is missing.
+LONGER = 1.0
 
 
-def send_state(view: View, state: dict[str, Any] | None) -> dict[str, Any]:
+def send_state(
+    view: View, state: dict[str, Any] | None, deadline: float
+) -> dict[str, Any]:
     """Returns the state on every member; `state` is None on those that are behind.
+
+    It leaves the group with a timeout that ends at the deadline.
 
     Every source and all that are behind are a group, in which the source broadcasts its
     stripe of each array: so more sources share the work, and several that are behind
@@ -55,6 +63,7 @@ def send_state(view: View, state: dict[str, Any] | None) -> dict[str, Any]:
             arrays[name] = np.ascontiguousarray(value).reshape(value.shape)
         else:
             others[name] = value
+    _bound(view.group, deadline)
     _compare(view, None if state is None else arrays)
     # Arrays without elements carry dtypes, also those that `dtype.str` does not tell.
     kinds = {name: np.empty(0, each.dtype) for name, each in arrays.items()}
@@ -62,6 +71,7 @@ def send_state(view: View, state: dict[str, Any] | None) -> dict[str, Any]:
     # A small state is sent with them, by one source.
     is_small = sum(each.nbytes for each in arrays.values()) <= SMALL
     told: list[Any] = [kinds, shapes, others, arrays if is_small else None]
+    _bound(view.group, deadline)
     _send_list(view, told)
     kinds, shapes, others, small = told
     if state is None:
@@ -69,7 +79,7 @@ def send_state(view: View, state: dict[str, Any] | None) -> dict[str, Any]:
     if small is not None:
         return {**others, **small}
     # Sources may have them in orders of their own.
-    _send_stripes(view, [flat(arrays[name]) for name in sorted(arrays)])
+    _send_stripes(view, [flat(arrays[name]) for name in sorted(arrays)], deadline)
     return {**arrays, **others}
 
 
@@ -113,17 +123,27 @@ def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.reshape(-1).view(np.uint8)
 
 
-def _send_stripes(view: View, blocks: list[np.ndarray[Any, Any]]) -> None:
+def _bound(group: ProcessGroup, deadline: float) -> None:
+    """Lets the operations of a group that follow end by a deadline."""
+    if deadline < float("inf"):
+        group.set_timeout(max(0.001, deadline - time.monotonic()))
+
+
+def _send_stripes(
+    view: View, blocks: list[np.ndarray[Any, Any]], deadline: float
+) -> None:
     count = len(view.sources)
     is_source = view.group.rank() in view.sources
     works, groups = [], []
     # One who leaves ends `view.group`, and not the groups of stripes: the others learn
     # it from these messages, which say that all stripes are there.
     peers = view.behind if is_source else view.sources
+    _bound(view.group, deadline + LONGER)
     ends = [
         irecv(np.empty(0), None, view.group, ALL_THERE, group_src=each)
         for each in peers
     ]
+    _bound(view.group, deadline)
     try:
         for turn, source in enumerate(view.sources):
             ranks = sorted([source, *view.behind])

@@ -24,12 +24,12 @@ class OwnConnection:
             # A store that is written in Python may have a clone() of its own.
             is_ours = type(store).clone is Store.clone
             root = store.clone(_timeout=limit) if is_ours else store.clone()
-        self._is_own = _innermost(root) is not _innermost(store)
+        self.is_own = _innermost(root) is not _innermost(store)
         self.store = PrefixStore(prefix, root)
 
     def limit(self, seconds: float) -> None:
         """Bounds the requests that follow."""
-        if self._is_own:
+        if self.is_own:
             self.store.set_timeout(timedelta(seconds=max(0.001, seconds)))
 
 
