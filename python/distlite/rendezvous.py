@@ -361,11 +361,14 @@ def _is_launchers(host: str, port: int) -> bool:
 
 
 def _is_served(host: str, port: int) -> bool:
-    """Returns whether a server listens there. A launcher's does before its ranks
-    start; a rank that starts a job of its own, with a MASTER_PORT of its own, hands the
-    launcher's other variables on to it, and there nobody does."""
+    """Returns whether a server listens there, or at the address of its standby. A
+    launcher's does before its ranks start; a rank that starts a job of its own, with a
+    MASTER_PORT of its own, hands the launcher's other variables on to it, and there
+    nobody does."""
     import socket
 
+    if os.environ.get("DISTLITE_STORE_STANDBY", "").endswith(f"@{host}:{port}"):
+        return True
     try:
         socket.create_connection((host, port), timeout=PROBE_SECONDS).close()
     except ConnectionRefusedError:

@@ -6,6 +6,7 @@
 
 #include "fakes/server.h"
 #include "ranks.h"
+#include "store/tcp/server_variable.h"
 
 static void
 talk_politely(fake_peer *peer)
@@ -315,6 +316,93 @@ CHECK_CASE(a_child_leaves_its_parents_connections_alone)
     CHECK(!dl_socket_is_stale(numbers[0]));
     dl_connection_pool_give(&pool, busy);
     end(&server, &pool);
+}
+
+static void
+begin_with_standby(fake_server *server, fake_server *standby, dl_connection_pool *pool)
+{
+    char text[64];
+
+    fake_start(standby, 0);
+    fake_start(server, 0);
+    snprintf(text, sizeof text, "127.0.0.1:%u@127.0.0.1:%u", standby->port,
+             server->port);
+    setenv(DL_STANDBY_VARIABLE, text, 1);
+    CHECK_OK(dl_connection_pool_init(pool, "127.0.0.1", server->port, NULL, NULL));
+}
+
+static void
+open_and_drop(dl_connection_pool *pool)
+{
+    dl_connection_pool_give(pool, open_one(pool));
+    dl_connection_pool_drop_idle(pool);
+}
+
+CHECK_CASE(a_lost_server_is_looked_for_at_the_standby)
+{
+    fake_server server = {
+        .talk = talk_politely, .is_distlite = true, .identity = "the same"};
+    fake_server standby = server;
+    dl_connection_pool pool;
+
+    begin_with_standby(&server, &standby, &pool);
+    open_and_drop(&pool);
+    CHECK_EQUAL(atomic_load(&standby.accepted), 0);
+    fake_stop(&server);
+    open_and_drop(&pool);
+    CHECK_EQUAL(atomic_load(&standby.accepted), 1);
+    /* From now on first there, and back again. */
+    fake_server again = {
+        .talk = talk_politely, .is_distlite = true, .identity = "the same"};
+    fake_start(&again, server.port);
+    open_and_drop(&pool);
+    CHECK_EQUAL(atomic_load(&standby.accepted), 2);
+    fake_stop(&standby);
+    open_and_drop(&pool);
+    CHECK_EQUAL(atomic_load(&again.accepted), 1);
+    end(&again, &pool);
+}
+
+CHECK_CASE(a_standby_that_is_another_server_is_refused)
+{
+    fake_server server = {
+        .talk = talk_politely, .is_distlite = true, .identity = "the first"};
+    fake_server standby = {
+        .talk = talk_politely, .is_distlite = true, .identity = "another"};
+    dl_connection_pool pool;
+    dl_connection *connection;
+
+    begin_with_standby(&server, &standby, &pool);
+    open_and_drop(&pool);
+    fake_stop(&server);
+    CHECK_STATUS(dl_connection_pool_open(&pool, NULL, NULL, SOON, &connection),
+                 DL_MISMATCH);
+    end(&standby, &pool);
+}
+
+static void
+stay_silent(fake_peer *peer)
+{
+    uint8_t byte;
+
+    while (read(peer->fd, &byte, 1) > 0) {
+    }
+}
+
+CHECK_CASE(a_silent_server_leaves_time_for_the_standby)
+{
+    fake_server server = {.talk = stay_silent};
+    fake_server standby = {.talk = talk_politely, .is_distlite = true};
+    dl_connection_pool pool;
+    dl_connection *connection;
+
+    begin_with_standby(&server, &standby, &pool);
+    CHECK_OK(dl_connection_pool_open(&pool, NULL, NULL,
+                                     dl_deadline_after(4 * DL_SECOND), &connection));
+    dl_connection_pool_give(&pool, connection);
+    CHECK_EQUAL(atomic_load(&standby.accepted), 1);
+    fake_stop(&server);
+    end(&standby, &pool);
 }
 
 CHECK_CASE(allocations_may_fail)

@@ -5,9 +5,19 @@ import contextlib
 import os
 import re
 import signal
+import socket
 
 import pytest
-from launching import LIMIT, launched, processes_of, wait_until, write_script
+from launching import (
+    LIMIT,
+    RUN,
+    kill_all,
+    launched,
+    processes_of,
+    wait_until,
+    write_script,
+)
+from netns import Network, skip_unless_possible
 from ports import reserve_port
 
 import distlite as dist
@@ -63,7 +73,7 @@ class Nodes:
     def __exit__(self, *error):
         return self.stack.__exit__(*error)
 
-    def start(self, *words, host=False, conf="join_timeout=30", script=None):
+    def start(self, *words, host=False, conf="join_timeout=30", script=None, on=None):
         number = len(self.started)
         conf = f"{conf},is_host={str(host).lower()}"
         script = [self.script, self.over] if script is None else script
@@ -72,7 +82,9 @@ class Nodes:
             self.stack.enter_context((self.folder / f"{what}{number}").open("w"))
             for what in ("out", "errors")
         ]
-        run = launched(words, env=self.env, stdout=files[0], stderr=files[1])
+        command = RUN if on is None else on.command(RUN)
+        streams = {"stdout": files[0], "stderr": files[1]}
+        run = launched(words, command=command, env=self.env, **streams)
         process, token = self.stack.enter_context(run)
         self.started.append(process)
         process.number, process.run_token = number, token
@@ -198,6 +210,73 @@ def test_a_standby_serves_the_store_when_its_node_is_lost(tmp_path):
         assert job.finish(*nodes) == [0, 0, 0], job.errors(standby)
         assert [job.out(node).count("begins") for node in nodes] == [1, 1, 1]
         assert not (tmp_path / "journal").exists()
+
+
+def test_a_standby_at_another_address(tmp_path):
+    """The first node comes back as a client of it, by the command that it had."""
+    conf = f"join_timeout=30,journal={tmp_path / 'journal'}"
+    with Nodes(tmp_path, "--nnodes", "1:4", "-n", 2) as job:
+        second = reserve_port()
+        job.words[-1] += f",127.0.0.1:{second}"
+        first = job.start(host=True, conf=conf)
+        standby, third = job.start(conf=f"{conf},standby=true"), job.start()
+        job.says(third, "size 6\n")
+        first.kill()
+        serves = "distlite: this node now serves the job's store at 127.0.0.1:"
+        wait_until(lambda: f"{serves}{second}\n" in job.errors(standby))
+        again, last = job.start(host=True, conf=conf), job.start()
+        job.says(last, "size 8\n")
+        assert "/journal is in use by another server" in job.errors(again)
+        assert ": looking for the standby\n" in job.errors(again)
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.1", job.port), LIMIT)
+        nodes = standby, third, again, last
+        assert job.finish(*nodes) == [0, 0, 0, 0], job.errors(standby)
+        assert [job.out(node).count("begins") for node in nodes] == [2] * 4
+        assert not (tmp_path / "journal").exists()
+
+
+@pytest.mark.slow
+def test_a_standby_when_the_host_of_the_store_is_gone(tmp_path):
+    """Nothing says that it is: connections to it are silent."""
+    skip_unless_possible()
+    conf = f"join_timeout=60,journal={tmp_path / 'journal'}"
+    with Network(3) as network, Nodes(tmp_path, "--nnodes", "1:4", "-n", 2) as job:
+        hosts = network.hosts
+        addresses = ",".join(f"{host.address}:29404" for host in hosts[:2])
+        job.words[-1] = addresses
+        first = job.start(host=True, conf=conf, on=hosts[0])
+        standby = job.start(conf=f"{conf},standby=true", on=hosts[1])
+        third = job.start(on=hosts[2])
+        job.says(third, "size 6\n")
+        hosts[0].unplug()
+        kill_all(first.run_token)
+        job.says(third, "size 4\n")
+        assert f"at {hosts[1].address}:29404\n" in job.errors(standby)
+        last = job.start(on=hosts[2])
+        job.says(last, "size 6\n")
+        assert job.finish(standby, third, last) == [0, 0, 0], job.errors(standby)
+        assert [job.out(node).count("begins") for node in (standby, third)] == [2, 2]
+
+
+def test_a_standby_does_not_serve_beside_a_store_that_is_stopped(tmp_path):
+    conf = f"join_timeout=60,journal={tmp_path / 'journal'}"
+    with Nodes(tmp_path, "--nnodes", "1:4") as job:
+        second = reserve_port()
+        job.words[-1] += f",127.0.0.1:{second}"
+        first = job.start(host=True, conf=conf)
+        standby = job.start(conf=f"{conf},standby=true")
+        job.says(standby, "size 2\n")
+        first.send_signal(signal.SIGSTOP)
+        refused = "/journal is in use by another server"
+        wait_until(lambda: refused in job.errors(standby))
+        with pytest.raises(OSError):
+            socket.create_connection(("127.0.0.1", second), LIMIT)
+        first.send_signal(signal.SIGCONT)
+        third = job.start()
+        job.says(third, "size 3\n")
+        assert job.finish(first, standby, third) == [0, 0, 0], job.errors(standby)
+        assert [job.out(node).count("begins") for node in (first, standby)] == [1, 1]
 
 
 def test_without_a_journal_the_end_of_the_store_ends_the_others(tmp_path):

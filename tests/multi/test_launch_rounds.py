@@ -194,14 +194,18 @@ def test_the_end_of_the_store_ends_the_others(tmp_path, end):
             assert not processes_of(node.run_token)
 
 
-def test_a_standby_leads_when_the_store_is_lost(tmp_path):
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_standby_leads_when_the_store_is_lost(tmp_path, moves):
     conf = f"join_timeout=30,last_call_timeout=0,journal={tmp_path / 'journal'}"
     with Job(tmp_path, "--nnodes", "2:3", "--max-restarts", 1) as job:
+        second = reserve_port() if moves else job.port
+        job.words[-1] += f",127.0.0.1:{second}" if moves else ""
         first = job.start(host=True, conf=conf)
         standby, third = job.start(conf=f"{conf},standby=true"), job.start()
         job.begins(third, ". of 3, node . of 3 restart [01]")
         first.kill()
-        job.says(standby, "distlite: this node now serves the job's store at ")
+        job.says(standby, f"now serves the job's store at 127.0.0.1:{second}\n")
+        job.port = second
         job.begins(third, "1 of 2, node 1 of 2 restart [12]")
         fourth = job.start()
         job.begins(fourth, "2 of 3, node 2 of 3 restart [23]")

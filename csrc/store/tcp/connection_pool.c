@@ -10,6 +10,7 @@
 #include "net/connect.h"
 #include "net/socket.h"
 #include "store/tcp/relay_client.h"
+#include "store/tcp/server_variable.h"
 
 static dl_connection *
 connection_of(dl_list *node)
@@ -28,7 +29,10 @@ dl_connection_pool_init(dl_connection_pool *pool, const char *host, uint16_t por
     pthread_mutex_init(&pool->lock, NULL);
     dl_list_init(&pool->idle);
     dl_list_init(&pool->busy);
-    return pool->host == NULL ? dl_fail_no_memory() : DL_OK;
+    if (pool->host == NULL) {
+        return dl_fail_no_memory();
+    }
+    return dl_standby_find(host, port, &pool->standby, &pool->standby_port);
 }
 
 static void
@@ -60,6 +64,8 @@ dl_connection_pool_fini(dl_connection_pool *pool, bool is_inherited)
     pool->tls = NULL;
     free(pool->host);
     pool->host = NULL;
+    free(pool->standby);
+    pool->standby = NULL;
 }
 
 /* Moves the most recently used idle connection to the busy ones and returns it; NULL
@@ -244,18 +250,54 @@ handshake(dl_connection_pool *pool, dl_connection *opened, const dl_slot *slot,
 }
 
 static dl_status
-open_tcp(dl_connection_pool *pool, const dl_slot *slot, const dl_store_request *first,
-         dl_deadline deadline, dl_connection **connection)
+open_at(dl_connection_pool *pool, bool is_standby, const dl_slot *slot,
+        const dl_store_request *first, dl_deadline deadline, dl_connection **connection)
 {
     dl_connection *opened;
     int fd = -1;
 
-    DL_TRY(dl_socket_connect_once(pool->host, pool->port, deadline, &pool->is_closed,
-                                  &fd));
+    DL_TRY(dl_socket_connect_once(is_standby ? pool->standby : pool->host,
+                                  is_standby ? pool->standby_port : pool->port,
+                                  deadline, &pool->is_closed, &fd));
     DL_TRY(dl_connection_new(fd, &opened));
     DL_TRY(handshake(pool, opened, slot, first, deadline));
     *connection = opened;
     return DL_OK;
+}
+
+/* Returns whether the failure ends the call, rather than the attempt to use shortcut,
+ * relay or one of two addresses. */
+static bool
+ends_call(dl_status status)
+{
+    return status == DL_INTERRUPTED || status == DL_CANCELLED;
+}
+
+/* With two addresses, the longest wait for the one that was reached last. */
+#define STANDBY_PATIENCE (3 * DL_SECOND)
+
+static dl_status
+open_tcp(dl_connection_pool *pool, const dl_slot *slot, const dl_store_request *first,
+         dl_deadline deadline, dl_connection **connection)
+{
+    bool is_standby = atomic_load(&pool->is_at_standby);
+
+    if (pool->standby == NULL) {
+        return open_at(pool, false, slot, first, deadline, connection);
+    }
+    int64_t half = dl_deadline_left(deadline) / 2;
+    dl_status status =
+        open_at(pool, is_standby, slot, first,
+                dl_deadline_earlier(deadline,
+                                    half < STANDBY_PATIENCE ? half : STANDBY_PATIENCE),
+                connection);
+    if (status != DL_OK && !ends_call(status)) {
+        status = open_at(pool, !is_standby, slot, first, deadline, connection);
+        if (status == DL_OK) {
+            atomic_store(&pool->is_at_standby, !is_standby);
+        }
+    }
+    return status;
 }
 
 /* How long the server may take to answer a handshake over the shortcut, which takes
@@ -270,14 +312,6 @@ has_shortcut(dl_connection_pool *pool, char name[DL_LOCAL_NAME_SIZE])
     memcpy(name, pool->shortcut, sizeof pool->shortcut);
     pthread_mutex_unlock(&pool->lock);
     return has;
-}
-
-/* Returns whether the failure ends the call, rather than the attempt to use shortcut or
- * relay. */
-static bool
-ends_call(dl_status status)
-{
-    return status == DL_INTERRUPTED || status == DL_CANCELLED;
 }
 
 /* Texts about the connection name the address that the program knows. */

@@ -7,7 +7,9 @@
  *
  * The pool joins one server: the one that its first connection reaches.  A later
  * connection that reaches another one, on the same address and port, is refused before
- * anything is asked of it.
+ * anything is asked of it.  So a server of the same identity, which has the journal of
+ * the first, may go on at the address of a standby (server_variable.h): connections are
+ * tried at the address that was reached last, and then at the other one.
  *
  * The shortcut is a Unix socket at which a server of ours serves the clients of its host:
  * it costs both sides less processor time than TCP does over loopback.  The protocol is
@@ -42,10 +44,13 @@
 #define DL_SHORTCUT_WORTH_TLS 1024
 
 typedef struct dl_connection_pool {
-    char *host;        /* fixed after init */
-    uint16_t port;     /* fixed after init */
-    dl_secret *secret; /* a reference, or NULL; fixed after init */
-    dl_tls *tls;       /* the same */
+    char *host;                /* fixed after init */
+    uint16_t port;             /* fixed after init */
+    char *standby;             /* the other host, or NULL; fixed after init */
+    uint16_t standby_port;     /* the same */
+    atomic_bool is_at_standby; /* that was reached last */
+    dl_secret *secret;         /* a reference, or NULL; fixed after init */
+    dl_tls *tls;               /* the same */
     atomic_bool is_closed;
     pthread_mutex_t lock;
     bool takes_shortcut;            /* set before the first connection */
@@ -64,7 +69,8 @@ typedef struct dl_connection_pool {
 } dl_connection_pool;
 
 /* Takes references of its own to the secret and to what connections are encrypted with,
- * either of which may be NULL.  The pool takes no shortcut and has no relay. */
+ * either of which may be NULL.  The pool takes no shortcut and has no relay, and the
+ * standby of the environment.  DL_INVALID: that is malformed. */
 dl_status dl_connection_pool_init(dl_connection_pool *pool, const char *host,
                                   uint16_t port, dl_secret *secret, dl_tls *tls);
 

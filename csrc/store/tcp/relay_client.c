@@ -1,38 +1,29 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/tcp/relay_client.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "net/socket.h"
+#include "store/tcp/server_variable.h"
 
 dl_status
 dl_relay_find(const char *host, uint16_t port, char name[DL_LOCAL_NAME_SIZE])
 {
-    const char *text = getenv(DL_RELAY_VARIABLE);
-    char server[16];
+    bool is_meant;
+    dl_bytes what;
 
     name[0] = '\0';
-    if (text == NULL || *text == '\0') {
-        return DL_OK;
-    }
-    const char *at = strchr(text, '@');
-    const char *colon = strrchr(text, ':');
-    if (at == NULL || colon == NULL || colon < at
-        || !dl_local_service_is_name(
-            (dl_bytes){(const uint8_t *)text, (size_t)(at - text)})) {
+    dl_status status =
+        dl_server_variable_read(DL_RELAY_VARIABLE, host, port, &what, &is_meant);
+    if (status != DL_OK || (what.size > 0 && !dl_local_service_is_name(what))) {
         return dl_fail(
             DL_INVALID,
             "%s must be NAME@HOST:PORT, the address of a distlite.store_relay()",
             DL_RELAY_VARIABLE);
     }
-    snprintf(server, sizeof server, ":%u", port);
-    size_t host_size = (size_t)(colon - at) - 1;
-    if (strcmp(colon, server) == 0 && strlen(host) == host_size
-        && memcmp(host, at + 1, host_size) == 0) {
-        memcpy(name, text, (size_t)(at - text));
-        name[at - text] = '\0';
+    if (is_meant) {
+        memcpy(name, what.data, what.size);
+        name[what.size] = '\0';
     }
     return DL_OK;
 }

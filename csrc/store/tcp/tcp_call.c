@@ -411,8 +411,13 @@ try_once(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
     call->may_be_done = connection->may_be_done;
     call->slot = connection->slot;
     result->is_unknown = call->may_be_done && !connection->is_distlite;
+    bool is_silent = status == DL_TIMEOUT && !connection->is_clean;
     connection->is_clean = connection->is_clean && is_harmless(status);
     dl_connection_pool_give(pool, connection);
+    if (is_silent) {
+        /* Of a host that is gone, the next call would wait as long for an answer. */
+        dl_connection_pool_drop_idle(pool);
+    }
     return status;
 }
 

@@ -26,6 +26,8 @@ SHORT, LONG = 0.02, 0.3
 CROWD = 8
 # Seconds that a request may take, at most.
 REQUEST = 60.0
+# Seconds in which the store answers first, or another connection is tried.
+ANSWER = 5.0
 # Seconds after which a process elsewhere that waits and does not beat is not counted.
 _STALE = 1.0
 _OF_EPOCHS = ("arrivals", "called", "decided", "asked", "group")
@@ -56,6 +58,10 @@ class Finished(DistError):
         >>> member
         <Member ... of 'short', left>
     """
+
+
+class ForeignValue(DistStoreError):
+    """A key holds what this version does not write."""
 
 
 @dataclass(frozen=True)
@@ -164,12 +170,12 @@ class Ledger:
         """Returns the record of the next epoch of which this process is a member.
 
         `has_ended` returns whether the process of a member is known to have ended."""
-        raw = ""
+        raw, patience = "", ANSWER
         while True:
             turn = self._turn
             left = deadline - time.monotonic()
             try:
-                self.limit(min(left, REQUEST))
+                self.limit(min(left, patience))
                 # An empty store gets an identity with its first record, so that a
                 # proposal for another store cannot take a place here.
                 raw = raw or self._read(
@@ -188,9 +194,12 @@ class Ledger:
                 if turn is None or turn.key != (raw, arrival):
                     turn = self._turn = _Turn(self, arrival, raw, found)
                 raw = turn.go(left, has_ended)
-            except DistNetworkError as error:
-                raw = ""
-                # A server with a journal may come back.
+            except ForeignValue:
+                raise
+            except (DistNetworkError, DistStoreError) as error:
+                raw, patience = "", min(2 * patience, REQUEST)
+                # A server with a journal may come back, here or at a standby's address,
+                # and one that does not answer may be slow.
                 if time.monotonic() >= deadline:
                     raise
                 last_error: DistError | None = error
@@ -242,7 +251,7 @@ class Ledger:
             return checked(kind(**json.loads(raw)))
         except (ValueError, TypeError, RecursionError):
             shown = raw if len(raw) <= 60 else raw[:60] + "..."
-            raise DistStoreError(
+            raise ForeignValue(
                 f"the key elastic/{self.name}/{key} does not hold what this version "
                 f"writes there, but {shown!r}: another program uses it, or the "
                 "members run different versions of distlite"

@@ -20,6 +20,7 @@ import numpy as np
 from .._C import (
     DistBackendError,
     DistError,
+    DistNetworkError,
     DistStoreError,
     PrefixStore,
     ProcessGroup,
@@ -316,7 +317,7 @@ class Member:
             self._old, self._group = self._group, None
             try:
                 view = self._enter(record, deadline)
-            except (DistBackendError, DistStoreError) as error:
+            except (DistBackendError, DistNetworkError, DistStoreError) as error:
                 self._end(_quote(error))
                 if time.monotonic() >= deadline:
                     raise DistStoreError(

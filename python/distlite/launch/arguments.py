@@ -160,7 +160,12 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
         "how nodes are numbered: static: by --node-rank; c10d: in the order in which "
         "they arrive",
     )
-    option("--rdzv-endpoint", "HOST:PORT", "", "address at which the nodes meet")
+    option(
+        "--rdzv-endpoint",
+        "HOST:PORT",
+        "",
+        "address at which the nodes meet; HOST:PORT,HOST:PORT: and that of a standby",
+    )
     option(
         "--rdzv-id",
         "ID",

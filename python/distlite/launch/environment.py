@@ -11,6 +11,8 @@ from distlite.launch.options import Options
 
 # The relay of the host, by which its stores use a server (distlite.store_relay()).
 RELAY = "DISTLITE_STORE_RELAY"
+# Where the stores of a server go on when it is lost.
+STANDBY = "DISTLITE_STORE_STANDBY"
 # What elastic.join() takes as sizes, and whether it is to wait as a spare.
 ELASTIC_SIZE, ELASTIC_SPARE = "DISTLITE_ELASTIC_SIZE", "DISTLITE_ELASTIC_SPARE"
 
@@ -30,8 +32,10 @@ class Place:
 
 def may_relay(environment: Mapping[str, str]) -> bool:
     """Returns whether the launcher may start a relay: the user has none, and has not
-    forbidden the Unix sockets of stores."""
-    return not environment.get(RELAY) and environment.get("DISTLITE_STORE_UNIX") != "0"
+    forbidden the Unix sockets of stores; and the store has one address, because a relay
+    would wait too long for a host that is lost."""
+    has_two = environment.get(RELAY) or environment.get(STANDBY)
+    return not has_two and environment.get("DISTLITE_STORE_UNIX") != "0"
 
 
 def job_environment(options: Options, place: Place, attempt: int) -> dict[str, str]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 
@@ -216,7 +217,7 @@ class Nodes:
         counts = [count for many, count in runs for _ in range(many)]
         self._next = (node + 1) % options.nnodes
         self._beat_of_next, self._heard = b"", time.monotonic()
-        self.place = Place(options.run_id, self._port, counts, node)
+        self.place = Place(options.run_id, options.port, counts, node)
 
     def _check_job(self) -> None:
         """Checks that this node belongs to the job."""
@@ -244,16 +245,23 @@ class Nodes:
 
         options = self._options
         where = f"{options.address}:{options.port}"
-        await_name(options.address, options.join_timeout)
-        if options.arrives:
+        if options.second is None or options.hosts_store:
+            await_name(options.address, options.join_timeout)
+        if options.second is not None:
+            # The standby may serve it already.
+            may_host = options.hosts_store is True
+        elif options.arrives:
             may_host = options.hosts_store is not False
         else:
             may_host = options.node_rank == 0
         if may_host:
             try:
-                return self._serve()
-            except ValueError as error:  # a malformed token
-                raise Failure(str(error)) from None
+                return self._serve((options.address, options.port))
+            except (Failure, ValueError) as error:  # a journal, or a malformed token
+                if options.second is None:
+                    raise Failure(str(error)) from None
+                text = f"distlite: {error}: looking for the standby"
+                print(text, file=sys.stderr, flush=True)
             except (OSError, DistError) as error:
                 if not options.arrives or options.hosts_store:
                     reason = getattr(error, "strerror", None)
@@ -270,30 +278,30 @@ class Nodes:
             raise Failure(str(error)) from None
         except DistError as error:
             raise Failure(f"no other node's launcher at {where}: {error}") from None
-        self._port = store.port
         return store
 
-    def _serve(self) -> TCPStore:
+    def _serve(self, where: tuple[str, int]) -> TCPStore:
         from distlite.launch.master import listen_for_nodes
 
         options = self._options
-        with listen_for_nodes(options.address, options.port) as listener:
+        with listen_for_nodes(*where) as listener:
             try:
                 store = TCPStore(
-                    options.address,
-                    options.port,
+                    *where,
                     is_master=True,
                     wait_for_workers=False,
                     timeout=options.join_timeout,
                     master_listen_fd=listener.detach(),
                     tls=options.tls,
                     journal=options.journal,
+                    # What is acknowledged is there on another host, too.
+                    journal_sync="interval" if options.second is None else "always",
                 )
             except (OSError, DistError) as error:
                 if options.journal is None:
                     raise
                 raise Failure(f"--rdzv-conf journal: {error}") from None
-        self._is_host, self._port = True, store.port
+        self._is_host = True
         return store
 
     def _take_place(self) -> int:

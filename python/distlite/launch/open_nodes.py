@@ -29,6 +29,7 @@ class OpenNodes(Nodes):
     """This node's connection to the store that all of them use."""
 
     _has_failed = False
+    _is_refused = False  # to serve the store that is lost
 
     def __init__(self, options: Options) -> None:
         # Of the nodes that have not left: their last beats, and since when.
@@ -105,7 +106,7 @@ class OpenNodes(Nodes):
             ) from error
         nodes = max(options.nnodes, self._number + 1)
         counts = [options.nproc_per_node] * nodes
-        self.place = Place(options.run_id, self._port, counts, self._number)
+        self.place = Place(options.run_id, options.port, counts, self._number)
 
     def _beat(self) -> None:
         try:
@@ -121,7 +122,7 @@ class OpenNodes(Nodes):
             elif not self._may_come_back or silence > self._options.join_timeout:
                 raise
         else:
-            self._heard = time.monotonic()
+            self._heard, self._is_refused = time.monotonic(), False
 
     def _words(self) -> str:
         """Returns what this node tells of itself; it differs from beat to beat."""
@@ -152,20 +153,27 @@ class OpenNodes(Nodes):
 
     def _take_over(self) -> None:
         """Serves the store that is lost, if the address and the journal are free."""
-        silence = time.monotonic() - self._heard
+        options, silence = self._options, time.monotonic() - self._heard
+        address, port = options.second or (options.address, options.port)
         try:
-            self._store = PrefixStore("launch", self._serve())
-        except (Failure, OSError, DistError) as error:
-            if silence > self._options.join_timeout:
+            self._store = PrefixStore("launch", self._serve((address, port)))
+        except (Failure, OSError, DistError, ValueError) as error:
+            if silence > options.join_timeout:
                 raise Failure(f"the job's store is lost: {error}") from error
+            if not self._is_refused:
+                say(f"the job's store is lost, and cannot be served here yet: {error}")
+            self._is_refused = True
             return
         self._store.set_timeout(self._limit)
-        where = f"{self._options.address}:{self._options.port}"
-        text = f"distlite: this node now serves the job's store at {where}"
-        print(text, file=sys.stderr, flush=True)
+        say(f"this node now serves the job's store at {address}:{port}")
 
     def _is_done(self) -> bool:
         if not self._is_closing:
             return False
         self._store.append("over", f"{self._number} ")
         return True
+
+
+def say(text: str) -> None:
+    """Prints a line on stderr, by the thread that must not wait for the ranks' loop."""
+    print(f"distlite: {text}", file=sys.stderr, flush=True)

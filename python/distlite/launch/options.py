@@ -40,6 +40,8 @@ class Options:
     hosts_store: bool | None = None  # None: the node that can
     join_timeout = 600.0
     address = DEFAULT_ADDRESS
+    # Where a standby serves the store, if not at the same address.
+    second: tuple[str, int] | None = None
     local_address = ""  # this node's, for the others
     port = 0  # 0: any free one, on a job of one node
     run_id = "none"
@@ -231,7 +233,9 @@ def _set_rendezvous(options: Options, args: Namespace) -> None:
     default = 0 if is_alone else DEFAULT_PORT
     options.port = default if args.master_port is None else args.master_port
     if args.rdzv_endpoint:
-        options.address, options.port = _endpoint(args.rdzv_endpoint, default)
+        first, *others = args.rdzv_endpoint.split(",")
+        options.address, options.port = _endpoint(first, default)
+        _set_second(options, others)
     elif options.arrives:
         need = "nodes that come and go need"
         need = need if options.is_open else "--rdzv-backend c10d needs"
@@ -245,6 +249,22 @@ def _set_rendezvous(options: Options, args: Namespace) -> None:
             f"--node-rank {options.node_rank} is not less than the number of nodes, "
             f"{options.nnodes}"
         )
+
+
+def _set_second(options: Options, others: Sequence[str]) -> None:
+    if not others:
+        return
+    if len(others) > 1 or not options.is_open:
+        raise ValueError(
+            "--rdzv-endpoint: a second HOST:PORT, for the standby, is for nodes that "
+            "come and go, and there is no third"
+        )
+    if options.hosts_store and options.journal is None:
+        raise ValueError(
+            "--rdzv-endpoint with a second HOST:PORT and is_host=true need --rdzv-conf "
+            "journal=FILE, which the standby goes on with"
+        )
+    options.second = _endpoint(others[0], options.port)
 
 
 def _token(kind: str, has_peers: bool) -> str | None:

@@ -14,13 +14,12 @@ the last attempt; at the end OVER, and what is wrong).
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 
 from distlite.launch.environment import Place
 from distlite.launch.nodes import CHANGED, FAILED, OVER, Nodes, host
-from distlite.launch.open_nodes import OpenNodes
+from distlite.launch.open_nodes import OpenNodes, say
 
 WAITS = "waits"  # the end of a beat
 
@@ -124,16 +123,16 @@ class Rounds(OpenNodes):
         nodes = list(found.ranks)
         if self._number in nodes:
             if gone := [n for n in self._nodes if n not in nodes]:
-                _say(f"goes on without {self._names(gone)}")
+                say(f"goes on without {self._names(gone)}")
             options, counts = self._options, list(found.ranks.values())
             self._failures, self._nodes = found.failures, nodes
             number = nodes.index(self._number)
-            self.place = Place(options.run_id, self._port, counts, number)
+            self.place = Place(options.run_id, options.port, counts, number)
             self._round, self._is_told = found.number, False
             self._tell()
         elif self._places(len(nodes) + 1) == len(nodes) and not self._is_told:
             self._is_told = True
-            _say(f"the job has its {len(nodes)} nodes; this one waits")
+            say(f"the job has its {len(nodes)} nodes; this one waits")
 
     def _places(self, count: int) -> int:
         """Returns how many of so many nodes take part."""
@@ -239,7 +238,3 @@ class Rounds(OpenNodes):
             if self._others():
                 return False
         return super()._is_done()
-
-
-def _say(text: str) -> None:
-    print(f"distlite: {text}", file=sys.stderr, flush=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from distlite._C import DistError, TCPStore
 from distlite.launch.attempt import Attempt
-from distlite.launch.environment import Place, may_relay
+from distlite.launch.environment import STANDBY, Place, may_relay
 from distlite.launch.nodes import Nodes
 from distlite.launch.options import DEFAULT_ADDRESS, Options
 from distlite.launch.output import own_sinks
@@ -85,6 +85,14 @@ class Supervisor:
     def _meet(self) -> None:
         """Makes the store, or finds it and the other nodes."""
         options = self.options
+        if options.second is not None:
+            # For the stores of this process and of its ranks.
+            second, first = (
+                f"{host}:{port}"
+                for host, port in (options.second, (options.address, options.port))
+            )
+            os.environ[STANDBY] = f"{second}@{first}"
+            self._open.callback(os.environ.pop, STANDBY, None)
         if options.is_open and options.goes_on:
             from distlite.launch.open_nodes import OpenNodes
 
