@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "base/references.h"
+
 /* Also allocates (`blob` is NULL), so that one place checks the sum for overflow.  On
  * failure the old block is unchanged, as the header promises. */
 static dl_blob *
@@ -47,7 +49,7 @@ dl_blob_ref(dl_blob *blob)
 {
     /* No ordering is needed: the caller holds a reference already, and the bytes were
      * published by whatever passed the pointer on. */
-    atomic_fetch_add_explicit(&blob->references, 1, memory_order_relaxed);
+    dl_reference_take(&blob->references);
     return blob;
 }
 
@@ -56,8 +58,7 @@ dl_blob_unref(dl_blob *blob)
 {
     /* Release: this holder's reads end before the memory is freed.  Acquire: the free
      * comes after the reads of all other holders. */
-    if (blob != NULL
-        && atomic_fetch_sub_explicit(&blob->references, 1, memory_order_acq_rel) == 1) {
+    if (blob != NULL && dl_reference_drop(&blob->references)) {
         free(blob);
     }
 }

@@ -11,12 +11,13 @@
 #include <unistd.h>
 
 #include "base/openssl.h"
+#include "base/references.h"
 
 #define TOKEN_VARIABLE "DISTLITE_TOKEN"
 #define FILE_VARIABLE "DISTLITE_TOKEN_FILE"
 
 struct dl_secret {
-    atomic_size_t references;
+    atomic_uint references;
     /* fixed after init */
     bool is_named; /* by the environment */
     size_t size;
@@ -170,7 +171,7 @@ dl_secret *
 dl_secret_ref(dl_secret *secret)
 {
     if (secret != NULL) {
-        atomic_fetch_add_explicit(&secret->references, 1, memory_order_relaxed);
+        dl_reference_take(&secret->references);
     }
     return secret;
 }
@@ -178,9 +179,7 @@ dl_secret_ref(dl_secret *secret)
 void
 dl_secret_unref(dl_secret *secret)
 {
-    if (secret != NULL
-        && atomic_fetch_sub_explicit(&secret->references, 1, memory_order_acq_rel)
-               == 1) {
+    if (secret != NULL && dl_reference_drop(&secret->references)) {
         /* Not memset(3), which compilers omit for memory that is freed next. */
         explicit_bzero(secret->token, secret->size);
         free(secret);

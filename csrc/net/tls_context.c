@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/references.h"
 #include "base/thread.h"
 #include "net/tls_state.h"
 
@@ -357,7 +358,7 @@ dl_tls *
 dl_tls_ref(dl_tls *tls)
 {
     if (tls != NULL) {
-        atomic_fetch_add_explicit(&tls->references, 1, memory_order_relaxed);
+        dl_reference_take(&tls->references);
     }
     return tls;
 }
@@ -371,8 +372,7 @@ dl_tls_is_inherited(const dl_tls *tls)
 void
 dl_tls_unref(dl_tls *tls)
 {
-    if (tls == NULL
-        || atomic_fetch_sub_explicit(&tls->references, 1, memory_order_acq_rel) != 1) {
+    if (tls == NULL || !dl_reference_drop(&tls->references)) {
         return;
     }
     if (tls->context != NULL && !dl_tls_is_inherited(tls)) {

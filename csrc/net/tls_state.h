@@ -21,7 +21,7 @@
 #define DL_TLS_APP_DATA 0
 
 struct dl_tls {
-    atomic_size_t references;
+    atomic_uint references;
     /* fixed after init */
     dl_tls_mode mode;
     void *context;

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/references.h"
+
 void
 dl_backend_origin_init(dl_backend_origin *origin, void (*free)(dl_backend_origin *))
 {
@@ -14,16 +16,14 @@ dl_backend_origin_init(dl_backend_origin *origin, void (*free)(dl_backend_origin
 dl_backend_origin *
 dl_backend_origin_ref(dl_backend_origin *origin)
 {
-    atomic_fetch_add_explicit(&origin->references, 1, memory_order_relaxed);
+    dl_reference_take(&origin->references);
     return origin;
 }
 
 void
 dl_backend_origin_unref(dl_backend_origin *origin)
 {
-    if (origin != NULL
-        && atomic_fetch_sub_explicit(&origin->references, 1, memory_order_acq_rel)
-               == 1) {
+    if (origin != NULL && dl_reference_drop(&origin->references)) {
         origin->free(origin);
     }
 }

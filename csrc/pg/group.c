@@ -2,6 +2,7 @@
 #include "pg/group.h"
 
 #include "base/interrupt.h"
+#include "base/references.h"
 #include "base/thread.h"
 #include "pg/device/pinned.h"
 #include "pg/group_state.h"
@@ -33,7 +34,7 @@ dl_group_are_brief(const dl_group *group, const dl_call *messages, int count)
 dl_group *
 dl_group_ref(dl_group *group)
 {
-    atomic_fetch_add_explicit(&group->references, 1, memory_order_relaxed);
+    dl_reference_take(&group->references);
     return group;
 }
 

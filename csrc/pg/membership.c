@@ -8,6 +8,7 @@
 
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "base/references.h"
 #include "base/thread.h"
 #include "pg/agree/agreement.h"
 #include "pg/agree/deadlock.h"
@@ -260,9 +261,7 @@ dl_group_set_global_ranks(dl_group *group, const int64_t *ranks)
 void
 dl_group_unref(dl_group *group)
 {
-    if (group != NULL
-        && atomic_fetch_sub_explicit(&group->references, 1, memory_order_acq_rel)
-               == 1) {
+    if (group != NULL && dl_reference_drop(&group->references)) {
         dl_blocking_begin();
         dl_group_close(group);
         free_group(group);

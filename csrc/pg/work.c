@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/references.h"
 #include "base/thread.h"
 
 void
@@ -70,8 +71,7 @@ dl_work_new_ended(dl_op_type op, int source)
 void
 dl_work_unref(dl_work *work)
 {
-    if (work != NULL
-        && atomic_fetch_sub_explicit(&work->references, 1, memory_order_acq_rel) == 1) {
+    if (work != NULL && dl_reference_drop(&work->references)) {
         work->ops->free(work);
     }
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/references.h"
 #include "base/text.h"
 #include "base/thread.h"
 
@@ -30,16 +31,14 @@ dl_store_init(dl_store *store, const dl_store_ops *ops)
 dl_store *
 dl_store_ref(dl_store *store)
 {
-    atomic_fetch_add_explicit(&store->references, 1, memory_order_relaxed);
+    dl_reference_take(&store->references);
     return store;
 }
 
 void
 dl_store_unref(dl_store *store)
 {
-    if (store != NULL
-        && atomic_fetch_sub_explicit(&store->references, 1, memory_order_acq_rel)
-               == 1) {
+    if (store != NULL && dl_reference_drop(&store->references)) {
         /* In a forked child dl_store_close() closes nothing, but the memory is the
          * child's own and is freed. */
         dl_store_close(store);

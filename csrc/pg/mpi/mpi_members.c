@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/references.h"
 #include "base/thread.h"
 #include "pg/mpi/mpi_state.h"
 
@@ -90,13 +91,13 @@ typedef struct creation {
     dl_status status;
     dl_error error;
     atomic_bool is_made;
-    atomic_int users; /* its thread, and the one that waits for it */
+    atomic_uint users; /* its thread, and the one that waits for it */
 } creation;
 
 static void
 creation_unref(creation *self)
 {
-    if (atomic_fetch_sub(&self->users, 1) == 1) {
+    if (dl_reference_drop(&self->users)) {
         free(self->ranks);
         free(self);
     }

@@ -9,6 +9,7 @@
 
 #include "base/environment.h"
 #include "base/interrupt.h"
+#include "base/references.h"
 #include "base/thread.h"
 #include "pg/agree/rank_keys.h"
 #include "pg/agree/rank_marks.h"
@@ -291,7 +292,7 @@ fill_config(dl_nccl_config *config, const dl_device_options *options)
 void
 dl_nccl_comm_unref(dl_nccl_comm *comm)
 {
-    if (comm != NULL && atomic_fetch_sub(&comm->references, 1) == 1) {
+    if (comm != NULL && dl_reference_drop(&comm->references)) {
         dl_lane_fini(&comm->turn);
         free(comm);
     }
@@ -335,7 +336,7 @@ close_handle(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
     if (has_turn) {
         dl_lane_pass(&comm->turn);
     } else {
-        atomic_fetch_add(&comm->references, 1);
+        dl_reference_take(&comm->references);
         comm->stream = NULL;
     }
 }
@@ -435,7 +436,7 @@ typedef struct making {
 static void
 making_unref(making *self)
 {
-    if (atomic_fetch_sub(&self->references, 1) == 1) {
+    if (dl_reference_drop(&self->references)) {
         dl_nccl_comm_unref(self->origin.parent);
         dl_nccl_watch_unref(self->origin.watch);
         dl_nccl_watch_unref(self->watch);
@@ -715,10 +716,10 @@ making_new(dl_nccl_watch *watch, const dl_nccl_rendezvous *place, dl_deadline de
     if (self->origin.parent == NULL) {
         self->origin.watch = watch;
     } else {
-        atomic_fetch_add(&self->origin.parent->references, 1);
+        dl_reference_take(&self->origin.parent->references);
     }
-    atomic_fetch_add(&self->origin.watch->references, 1);
-    atomic_fetch_add(&watch->references, 1);
+    dl_reference_take(&self->origin.watch->references);
+    dl_reference_take(&watch->references);
     self->options = *place->options;
     self->deadline = deadline;
     fill_config(&self->config, &self->options);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/references.h"
 #include "pg/call.h"
 #include "pg/nccl/nccl_watch_state.h"
 
@@ -83,7 +84,7 @@ check_group_locked(dl_nccl_watch *self)
     dl_status status = DL_OK;
 
     self->is_checking_lost = true;
-    atomic_fetch_add_explicit(&self->references, 1, memory_order_relaxed);
+    dl_reference_take(&self->references);
     pthread_mutex_unlock(&dl_nccl_all.lock);
     for (int i = 0; i < awaited.count && status == DL_OK; i++) {
         status = lost(context, awaited.peers[i]);

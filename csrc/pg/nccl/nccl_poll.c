@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/log.h"
+#include "base/references.h"
 #include "base/thread.h"
 #include "pg/nccl/nccl_comm.h"
 #include "pg/nccl/nccl_watch_state.h"
@@ -110,7 +111,7 @@ poll_works_locked(dl_nccl_watch *self, dl_list *ended)
 
     for (dl_list *node = self->works.next; node != &self->works; node = node->next) {
         *end = DL_LIST_ENTRY(node, dl_nccl_work, node);
-        atomic_fetch_add_explicit(&(*end)->work.references, 1, memory_order_relaxed);
+        dl_reference_take(&(*end)->work.references);
         end = &(*end)->next;
     }
     *end = NULL;

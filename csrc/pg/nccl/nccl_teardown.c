@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/log.h"
+#include "base/references.h"
 #include "base/thread.h"
 #include "pg/nccl/nccl_comm.h"
 #include "pg/nccl/nccl_watch_state.h"
@@ -109,7 +110,7 @@ dl_nccl_begin_teardown_locked(dl_nccl_watch *self)
         pthread_cond_broadcast(&dl_nccl_all.changed);
         return;
     }
-    atomic_fetch_add_explicit(&self->references, 1, memory_order_relaxed);
+    dl_reference_take(&self->references);
     if (dl_thread_start(&thread, tear_down, self) == DL_OK) {
         pthread_detach(thread);
         return;

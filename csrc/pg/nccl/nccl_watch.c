@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/references.h"
 #include "base/thread.h"
 #include "pg/nccl/nccl_watch_state.h"
 
@@ -30,7 +31,7 @@ dl_nccl_fail_locked(dl_nccl_watch *self, const dl_error *cause)
 void
 dl_nccl_watch_unref(dl_nccl_watch *self)
 {
-    if (atomic_fetch_sub_explicit(&self->references, 1, memory_order_acq_rel) == 1) {
+    if (dl_reference_drop(&self->references)) {
         free(self->label);
         free(self);
     }
@@ -179,7 +180,7 @@ dl_nccl_watch_comm(dl_nccl_watch *self, dl_nccl_comm *comm)
     pthread_mutex_lock(&dl_nccl_all.lock);
     dl_status status = admit_locked(self);
     if (status == DL_OK) {
-        atomic_fetch_add(&comm->references, 1);
+        dl_reference_take(&comm->references);
         dl_list_append(&self->comms, &comm->node);
         wake_locked();
     }

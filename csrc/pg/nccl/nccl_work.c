@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/references.h"
 #include "base/thread.h"
 #include "pg/nccl/nccl_watch.h"
 
@@ -111,7 +112,7 @@ dl_nccl_work_new(dl_nccl_watch *watch, dl_op_type op, int device, dl_nccl_work *
         return dl_fail_no_memory();
     }
     dl_work_init(&made->work, &work_ops, op);
-    atomic_fetch_add_explicit(&watch->references, 1, memory_order_relaxed);
+    dl_reference_take(&watch->references);
     made->watch = watch;
     made->device = device;
     dl_status status = dl_cuda_check(

@@ -16,6 +16,7 @@
 
 #include "base/deadline.h"
 #include "base/map.h"
+#include "base/references.h"
 #include "base/thread.h"
 #include "net/socket.h"
 
@@ -235,7 +236,7 @@ dl_process_find(const dl_process_id *id, dl_process **process)
         dl_map_insert(&table.processes, &found->entry, id_bytes(&found->id));
     }
     if (found != NULL) {
-        atomic_fetch_add(&found->references, 1);
+        dl_reference_take(&found->references);
     }
     unlock_table();
     *process = found;
@@ -245,7 +246,7 @@ dl_process_find(const dl_process_id *id, dl_process **process)
 void
 dl_process_ref(dl_process *process)
 {
-    atomic_fetch_add(&process->references, 1);
+    dl_reference_take(&process->references);
 }
 
 static void
@@ -557,7 +558,7 @@ dl_process_unref(dl_process *process)
         return;
     }
     lock_table();
-    bool is_last = atomic_fetch_sub(&process->references, 1) == 1;
+    bool is_last = dl_reference_drop(&process->references);
     if (is_last && process->fork_generation == dl_fork_generation()) {
         dl_map_remove(&table.processes, &process->entry);
         close_descriptors(process, table.detector);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#include "base/references.h"
 #include "base/thread.h"
 #include "net/socket.h"
 #include "pg/cpu/p2p/p2p_state.h"
@@ -97,7 +98,7 @@ free_engine(dl_p2p *engine)
 void
 dl_p2p_unref(dl_p2p *engine)
 {
-    if (atomic_fetch_sub_explicit(&engine->references, 1, memory_order_acq_rel) == 1) {
+    if (dl_reference_drop(&engine->references)) {
         free_engine(engine);
     }
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/interrupt.h"
+#include "base/references.h"
 #include "base/thread.h"
 #include "pg/cpu/p2p/p2p_state.h"
 
@@ -96,7 +97,7 @@ move_to_heap(dl_message *near)
     self->work.source = near->work.source;
     self->work.is_brief = self->size <= self->engine->chunk;
     keep_layout(self, &near->tensor);
-    atomic_fetch_add_explicit(&self->engine->references, 1, memory_order_relaxed);
+    dl_reference_take(&self->engine->references);
     dl_list_replace(&near->node, &self->node);
     return self;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/references.h"
 #include "base/thread.h"
 #include "net/socket.h"
 #include "pg/cpu/tcp/link.h"
@@ -346,14 +347,14 @@ dl_window_server_new(const char *group_name)
 dl_window_server *
 dl_window_server_ref(dl_window_server *server)
 {
-    atomic_fetch_add_explicit(&server->references, 1, memory_order_relaxed);
+    dl_reference_take(&server->references);
     return server;
 }
 
 void
 dl_window_server_unref(dl_window_server *server)
 {
-    if (server == NULL || atomic_fetch_sub(&server->references, 1) > 1) {
+    if (server == NULL || !dl_reference_drop(&server->references)) {
         return;
     }
     if (server->fork_generation == dl_fork_generation()) {
