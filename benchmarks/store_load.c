@@ -52,8 +52,8 @@
 #define HELLO "distlite/3"
 #define SLOT_ID_SIZE 16
 #define WELCOME_SIZE 64
-/* A relay begins with a byte and two addresses of IPv4, each with its size. */
-#define PREAMBLE_SIZE (1 + 2 * (1 + sizeof(struct sockaddr_in)))
+/* A relay begins with a byte and two addresses. */
+#define PREAMBLE_SIZE (1 + 2 * sizeof(struct sockaddr_in6))
 
 /* What a rank publishes, about as long as its host, port and process. */
 #define ADDRESS_SIZE 64

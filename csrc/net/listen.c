@@ -22,24 +22,22 @@
 static const char *
 error_name(int error)
 {
-    switch (error) {
-    case EADDRINUSE:
-        return "EADDRINUSE";
-    case EADDRNOTAVAIL:
-        return "EADDRNOTAVAIL";
-    case EACCES:
-        return "EACCES";
-    case EBADF:
-        return "EBADF";
-    case ENOTSOCK:
-        return "ENOTSOCK";
-    case EINVAL:
-        return "EINVAL";
-    case EOPNOTSUPP:
-        return "EOPNOTSUPP";
-    default:
-        return "UNKNOWN";
+    static const struct {
+        int error;
+        const char *name;
+    } names[] = {
+        {EADDRINUSE, "EADDRINUSE"}, {EADDRNOTAVAIL, "EADDRNOTAVAIL"},
+        {EACCES, "EACCES"},         {EBADF, "EBADF"},
+        {ENOTSOCK, "ENOTSOCK"},     {EINVAL, "EINVAL"},
+        {EOPNOTSUPP, "EOPNOTSUPP"},
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (names[i].error == error) {
+            return names[i].name;
+        }
     }
+    return "UNKNOWN";
 }
 
 /* Fails with the text of torch's libuv server: "<start>, code: -98, name:

@@ -559,29 +559,19 @@ dl_connection_greet(dl_connection *connection, const dl_secret *secret,
     return DL_OK;
 }
 
-static dl_status
-take_address(dl_connection *connection, dl_deadline deadline, dl_address *address)
-{
-    const uint8_t *bytes;
-    uint8_t size;
-
-    DL_TRY(dl_connection_take_u8(connection, deadline, &size));
-    if (size > sizeof address->socket) {
-        return dl_fail(DL_PROTOCOL, "an address of %u bytes from the relay @%s", size,
-                       connection->relay);
-    }
-    DL_TRY(take_next(connection, size, deadline, &bytes));
-    *address = (dl_address){.size = size};
-    memcpy(&address->socket, bytes, size);
-    return DL_OK;
-}
-
 dl_status
 dl_connection_take_addresses(dl_connection *connection, dl_deadline deadline,
                              dl_address *local, dl_address *peer)
 {
-    DL_TRY(take_address(connection, deadline, local));
-    return take_address(connection, deadline, peer);
+    const size_t size = sizeof local->socket;
+    const uint8_t *bytes;
+
+    DL_TRY(take_next(connection, 2 * size, deadline, &bytes));
+    *local = (dl_address){.size = (socklen_t)size};
+    *peer = *local;
+    memcpy(&local->socket, bytes, size);
+    memcpy(&peer->socket, bytes + size, size);
+    return DL_OK;
 }
 
 /* MSG_MORE lets the byte travel with the FIN of the close that follows, which wakes the

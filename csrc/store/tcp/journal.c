@@ -120,15 +120,6 @@ fail_now(dl_journal *journal, const char *what, int error)
     return status;
 }
 
-static void
-note_unsynced(dl_journal *journal)
-{
-    if (!journal->is_unsynced) {
-        journal->is_unsynced = true;
-        journal->unsynced_since = dl_now();
-    }
-}
-
 static uint64_t
 size_to_replace(uint64_t size)
 {
@@ -246,7 +237,10 @@ write_changes(dl_journal *journal)
     journal->size += changes->size;
     journal->written += changes->size - DL_JOURNAL_FRAME_HEAD;
     journal->frames++;
-    note_unsynced(journal);
+    if (!journal->is_unsynced) {
+        journal->is_unsynced = true;
+        journal->unsynced_since = dl_now();
+    }
     return clear_changes(changes);
 }
 

@@ -54,9 +54,7 @@ open_epoll(dl_loop **opened)
     loop->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (loop->fd < 0 || loop->stop_fd < 0) {
         dl_status status = dl_fail(DL_NETWORK, "epoll_create1: %s", strerror(errno));
-        dl_socket_close(loop->fd);
-        dl_socket_close(loop->stop_fd);
-        free(loop);
+        close_epoll(loop);
         return status;
     }
     /* A child shares the parent's registrations, so it must not keep the descriptor. */

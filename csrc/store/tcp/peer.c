@@ -379,28 +379,6 @@ dl_acceptor_init(dl_acceptor *acceptor, int fd, bool is_local, dl_hub *hub)
                          limit < INT_MAX ? (int)limit : INT_MAX);
 }
 
-/* Returns whether accept(2) may be called again at once: it also reports the errors of
- * a connection that failed before it was accepted. */
-static bool
-is_passing(int error)
-{
-    switch (error) {
-    case EINTR:
-    case ECONNABORTED:
-    case EPROTO:
-    case ENETDOWN:
-    case ENOPROTOOPT:
-    case EHOSTDOWN:
-    case ENONET:
-    case EHOSTUNREACH:
-    case EOPNOTSUPP:
-    case ENETUNREACH:
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* Marks the acceptor as starved, and logs that once per period in which clients
  * wait. */
 static void
@@ -460,7 +438,9 @@ dl_acceptor_next(dl_acceptor *acceptor)
             acceptor->is_logged = false;
             return -1;
         }
-        if (!is_passing(errno)) {
+        /* It also reports the errors of a connection that failed before it was
+         * accepted. */
+        if (errno != EINTR && errno != ECONNABORTED && errno != EPROTO) {
             mark_starved(acceptor, strerror(errno));
             return -1;
         }

@@ -134,16 +134,6 @@ dl_relay_accept(dl_watch *watch, uint32_t events)
 }
 
 static void
-put_address(dl_buffer *out, dl_status status, const dl_address *address)
-{
-    dl_bytes bytes = {(const uint8_t *)&address->socket,
-                      status == DL_OK ? address->size : 0};
-
-    dl_put_u8(out, (uint8_t)bytes.size);
-    dl_buffer_put(out, bytes);
-}
-
-static void
 open_channel(dl_relay_channel *one)
 {
     dl_relay *relay = one->relay;
@@ -155,10 +145,12 @@ open_channel(dl_relay_channel *one)
     dl_map_insert(&relay->channels, &one->entry,
                   (dl_bytes){(const uint8_t *)&one->number, sizeof one->number});
     dl_relay_put_head(&relay->out, DL_RELAY_OPEN, one->number, 0);
-    dl_status status = dl_socket_local_address(relay->connection->fd, &local);
-    put_address(&one->out, status, &local);
-    status = dl_socket_peer_address(relay->connection->fd, &peer);
-    put_address(&one->out, status, &peer);
+    (void)dl_socket_local_address(relay->connection->fd, &local);
+    (void)dl_socket_peer_address(relay->connection->fd, &peer);
+    dl_buffer_put(&one->out,
+                  (dl_bytes){(const uint8_t *)&local.socket, sizeof local.socket});
+    dl_buffer_put(&one->out,
+                  (dl_bytes){(const uint8_t *)&peer.socket, sizeof peer.socket});
 }
 
 /* The reply to a cancelled wait, after its status. */

@@ -8,7 +8,7 @@
 
 /* What a relay sends to a client before the store's protocol: this byte at once, by which
  * the client knows that the relay lives, and both addresses of the connection to the
- * server as soon as there is one.  Each address is a u8 size and so many bytes. */
+ * server as soon as there is one: the sockaddrs, with room for IPv6. */
 #define DL_RELAY_ALIVE 0
 
 /* Which relay a client uses for which server, as text: "NAME@HOST:PORT". */

@@ -221,24 +221,6 @@ free_server(dl_server *server)
     free(server);
 }
 
-/* Initialises the hub, and fills the table from the journal. */
-static dl_status
-prepare_hub(dl_hub *hub, const dl_server_options *options)
-{
-    dl_limits limits;
-
-    hub->secret = dl_secret_ref(options->secret);
-    hub->tls = dl_tls_ref(options->tls);
-    if (options->limits == NULL) {
-        DL_TRY(dl_limits_read(&limits));
-    }
-    dl_hub_set_limits(hub, options->limits != NULL ? options->limits : &limits);
-    DL_TRY(dl_random(hub->identity, sizeof hub->identity));
-    return options->journal == NULL
-               ? DL_OK
-               : dl_hub_open_journal(hub, options->journal, options->sync);
-}
-
 /* `fd` may be -1: there is no such listener. */
 static dl_status
 add_listener(dl_server *server, listener *one, int fd, bool is_local)
@@ -277,13 +259,24 @@ prepare_server(dl_server *server, const dl_server_options *options)
 {
     listener *listeners = server->listeners;
     int listen_fd = listeners[0].acceptor.fd;
+    dl_hub *hub = &server->hub;
+    dl_limits limits;
     bool has_shortcut;
 
     DL_TRY(dl_environment_flag(DL_SHORTCUT_VARIABLE, true, &has_shortcut));
-    DL_TRY(prepare_hub(&server->hub, options));
+    hub->secret = dl_secret_ref(options->secret);
+    hub->tls = dl_tls_ref(options->tls);
+    if (options->limits == NULL) {
+        DL_TRY(dl_limits_read(&limits));
+    }
+    dl_hub_set_limits(hub, options->limits != NULL ? options->limits : &limits);
+    DL_TRY(dl_random(hub->identity, sizeof hub->identity));
+    if (options->journal != NULL) {
+        DL_TRY(dl_hub_open_journal(hub, options->journal, options->sync));
+    }
     DL_TRY(server->ops->open(&server->loop));
     DL_TRY(add_listener(server, &listeners[0], listen_fd, false));
-    int unix_fd = has_shortcut ? open_shortcut(listen_fd, &server->hub.shortcut) : -1;
+    int unix_fd = has_shortcut ? open_shortcut(listen_fd, &hub->shortcut) : -1;
     return add_listener(server, &listeners[1], unix_fd, true);
 }
 

@@ -89,6 +89,7 @@ take_reply(dl_connection *connection, dl_tcp_call *call, dl_deadline deadline)
     case DL_REPLY_NUMBER:
         return dl_connection_take_i64(connection, deadline, &reply->number);
     case DL_REPLY_VALUE:
+    case DL_REPLY_STATS:
         return take_values(connection, deadline, reply->values, 1);
     case DL_REPLY_VALUES:
         return take_values(connection, deadline, reply->values, call->request.count);
@@ -97,8 +98,6 @@ take_reply(dl_connection *connection, dl_tcp_call *call, dl_deadline deadline)
         return take_values(connection, deadline, reply->values, reply->number > 0);
     case DL_REPLY_NAMES:
         return take_names(connection, deadline, reply);
-    case DL_REPLY_STATS:
-        return take_values(connection, deadline, reply->values, 1);
     default:
         return dl_fail(DL_INTERNAL, "the reply to %s has no decoder here",
                        dl_request_kinds[call->request.op].wire_name);

@@ -409,39 +409,32 @@ dl_tcp_store_tls(const dl_store *store)
     return dl_tls_mode_name(dl_tls_mode_of(tcp_store_of(store)->pool.tls));
 }
 
-static void
-put_text(dl_buffer *text, const char *part)
-{
-    dl_buffer_put(text, dl_bytes_of(part));
-}
-
 void
 dl_tcp_store_describe(const dl_store *store, dl_buffer *text)
 {
     dl_tcp_store *self = tcp_store_of(store);
     char local[DL_ADDRESS_TEXT_SIZE];
     char peer[DL_ADDRESS_TEXT_SIZE];
-    char line[2 * DL_ADDRESS_TEXT_SIZE + 64];
-    char server[32];
+    char client[2 * DL_ADDRESS_TEXT_SIZE + 64] = "not connected";
+    char server[32] = "<nullptr>";
+    char line[sizeof client + sizeof server + 64];
     dl_address ends[2];
     int fd = dl_store_is_inherited(store)
                  ? -1
                  : dl_connection_pool_addresses(&self->pool, &ends[0], &ends[1]);
 
-    put_text(text, "TCPStore(client=TCPClient(");
     if (fd >= 0) {
         dl_address_text(&ends[0], local);
         dl_address_text(&ends[1], peer);
-        snprintf(line, sizeof line, "SocketImpl(fd=%d, addr=%s, remote=%s)", fd, local,
-                 peer);
-        put_text(text, line);
-    } else {
-        put_text(text, "not connected");
+        snprintf(client, sizeof client, "SocketImpl(fd=%d, addr=%s, remote=%s)", fd,
+                 local, peer);
     }
-    snprintf(server, sizeof server, "TCPServer(port=%" PRIu16 ")", self->pool.port);
-    put_text(text, "), server=");
-    put_text(text, self->master == NULL ? "<nullptr>" : server);
-    put_text(text, ")");
+    if (self->master != NULL) {
+        snprintf(server, sizeof server, "TCPServer(port=%" PRIu16 ")", self->pool.port);
+    }
+    snprintf(line, sizeof line, "TCPStore(client=TCPClient(%s), server=%s)", client,
+             server);
+    dl_buffer_put(text, dl_bytes_of(line));
 }
 
 static bool
