@@ -171,15 +171,19 @@ apply_record(dl_file_log *log, dl_bytes key, dl_bytes value)
 static const char *const spaces[] = {DL_FILE_SET, DL_FILE_DELETE, DL_FILE_REFERENCES,
                                      DL_FILE_CLEANUPS};
 
+/* Returns whether a key of this size may begin with `begin`, which is all of it, or as
+ * much as there is. */
 static bool
-is_key(dl_bytes key)
+may_be_key(dl_bytes begin, size_t key_size)
 {
-    bool is_known = false;
-
     for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
-        is_known = is_known || dl_bytes_start_with(key, dl_bytes_of(spaces[i]));
+        size_t length = strlen(spaces[i]);
+        size_t size = begin.size < length ? begin.size : length;
+        if (key_size >= length && memcmp(begin.data, spaces[i], size) == 0) {
+            return true;
+        }
     }
-    return is_known;
+    return false;
 }
 
 /* Takes a u32 size and that many bytes.  False: at least `*needed` more bytes are
@@ -233,7 +237,7 @@ apply_piece(dl_file_log *log, dl_bytes piece, uint64_t *needed)
         if (!take_field(&probe, &value, needed)) {
             return DL_OK;
         }
-        if (log->offset == 0 && !is_key(key)) {
+        if (log->offset == 0 && !may_be_key(key, key.size)) {
             return dl_fail(DL_BACKEND, "%s is not the file of a FileStore", log->path);
         }
         DL_TRY(apply_record(log, key, value));
@@ -278,18 +282,9 @@ is_torn(const dl_file_log *log, dl_bytes tail)
     if (!dl_take_u32(&reader, &key_size)) {
         return true;
     }
-    size_t size = dl_reader_left(&reader);
-    if (size > key_size) {
-        size = key_size;
-    }
-    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
-        size_t length = strlen(spaces[i]);
-        if (key_size >= length
-            && memcmp(reader.next, spaces[i], size < length ? size : length) == 0) {
-            return true;
-        }
-    }
-    return false;
+    size_t left = dl_reader_left(&reader);
+    return may_be_key((dl_bytes){reader.next, left < key_size ? left : key_size},
+                      key_size);
 }
 
 /* Reads up to `end`.  A piece that ends within a record is read again, larger, from the

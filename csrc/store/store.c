@@ -371,28 +371,6 @@ dl_store_execute(dl_store *store, const dl_store_request *request,
 }
 
 dl_status
-dl_store_execute_number(dl_store *store, const dl_store_request *request,
-                        int64_t *number, dl_deadline deadline)
-{
-    dl_store_reply reply = {0};
-
-    DL_TRY(dl_store_execute(store, request, &reply, deadline));
-    *number = reply.number;
-    return DL_OK;
-}
-
-dl_status
-dl_store_execute_truth(dl_store *store, const dl_store_request *request, bool *truth,
-                       dl_deadline deadline)
-{
-    dl_store_reply reply = {0};
-
-    DL_TRY(dl_store_execute(store, request, &reply, deadline));
-    *truth = reply.number != 0;
-    return DL_OK;
-}
-
-dl_status
 dl_store_get_if_set(dl_store *store, dl_bytes key, dl_buffer *value,
                     dl_deadline deadline)
 {

@@ -114,12 +114,6 @@ void dl_store_set_timeout(dl_store *store, int64_t timeout);
 dl_status dl_store_execute(dl_store *store, const dl_store_request *request,
                            dl_store_reply *reply, dl_deadline deadline);
 
-/* The same for a reply that is a number or a truth value. */
-dl_status dl_store_execute_number(dl_store *store, const dl_store_request *request,
-                                  int64_t *number, dl_deadline deadline);
-dl_status dl_store_execute_truth(dl_store *store, const dl_store_request *request,
-                                 bool *truth, dl_deadline deadline);
-
 static inline dl_status
 dl_store_set(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
 {
@@ -143,8 +137,11 @@ dl_store_add(dl_store *store, dl_bytes key, int64_t delta, int64_t *sum,
              dl_deadline deadline)
 {
     dl_store_request request = {.op = DL_OP_ADD, .key = key, .number = delta};
+    dl_store_reply reply = {0};
 
-    return dl_store_execute_number(store, &request, sum, deadline);
+    DL_TRY(dl_store_execute(store, &request, &reply, deadline));
+    *sum = reply.number;
+    return DL_OK;
 }
 
 static inline dl_status
@@ -162,8 +159,11 @@ static inline dl_status
 dl_store_delete_key(dl_store *store, dl_bytes key, bool *existed, dl_deadline deadline)
 {
     dl_store_request request = {.op = DL_OP_DELETE_KEY, .key = key};
+    dl_store_reply reply = {0};
 
-    return dl_store_execute_truth(store, &request, existed, deadline);
+    DL_TRY(dl_store_execute(store, &request, &reply, deadline));
+    *existed = reply.number != 0;
+    return DL_OK;
 }
 
 static inline dl_status
@@ -171,8 +171,11 @@ dl_store_check(dl_store *store, const dl_bytes *keys, size_t count, bool *exist,
                dl_deadline deadline)
 {
     dl_store_request request = {.op = DL_OP_CHECK, .keys = keys, .count = count};
+    dl_store_reply reply = {0};
 
-    return dl_store_execute_truth(store, &request, exist, deadline);
+    DL_TRY(dl_store_execute(store, &request, &reply, deadline));
+    *exist = reply.number != 0;
+    return DL_OK;
 }
 
 /* Reads the key, and waits for none; the value is empty if the key does not exist. */

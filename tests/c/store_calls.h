@@ -32,8 +32,11 @@ static inline dl_status
 dl_store_num_keys(dl_store *store, int64_t *count, dl_deadline deadline)
 {
     dl_store_request request = {.op = DL_OP_NUM_KEYS};
+    dl_store_reply reply = {0};
 
-    return dl_store_execute_number(store, &request, count, deadline);
+    DL_TRY(dl_store_execute(store, &request, &reply, deadline));
+    *count = reply.number;
+    return DL_OK;
 }
 
 static inline dl_status
@@ -78,8 +81,11 @@ static inline dl_status
 dl_store_queue_len(dl_store *store, dl_bytes key, int64_t *count, dl_deadline deadline)
 {
     dl_store_request request = {.op = DL_OP_QUEUE_LEN, .key = key};
+    dl_store_reply reply = {0};
 
-    return dl_store_execute_number(store, &request, count, deadline);
+    DL_TRY(dl_store_execute(store, &request, &reply, deadline));
+    *count = reply.number;
+    return DL_OK;
 }
 
 static inline dl_status

@@ -410,7 +410,7 @@ CHECK_CASE(unexpected_replies_to_a_check_are_errors)
     dl_tcp_call call = call_of(DL_OP_CHECK, SOON);
 
     CHECK_STATUS(dl_tcp_call_once(connection, &call), DL_PROTOCOL);
-    CHECK_TEXT(dl_last_error()->text, "ready or not_ready response expected");
+    CHECK_CONTAINS(dl_last_error()->text, "ready or not_ready response expected");
     finish(&server, connection);
 }
 

@@ -273,6 +273,19 @@ dl_connection_take_u8(dl_connection *connection, dl_deadline deadline, uint8_t *
 }
 
 dl_status
+dl_connection_take_flag(dl_connection *connection, dl_deadline deadline, bool *is_ready)
+{
+    uint8_t answer;
+
+    DL_TRY(dl_connection_take_u8(connection, deadline, &answer));
+    *is_ready = answer == DL_WIRE_READY;
+    return *is_ready || answer == DL_WIRE_NOT_READY
+               ? DL_OK
+               : dl_fail(DL_PROTOCOL, "ready or not_ready response expected from %s",
+                         connection->peer);
+}
+
+dl_status
 dl_connection_take_i64(dl_connection *connection, dl_deadline deadline, int64_t *value)
 {
     const uint8_t *bytes;
@@ -509,14 +522,8 @@ static dl_status
 take_welcome(dl_connection *connection, dl_deadline deadline)
 {
     const uint8_t *bytes;
-    uint8_t answer;
 
-    DL_TRY(dl_connection_take_u8(connection, deadline, &answer));
-    if (answer != DL_WIRE_READY && answer != DL_WIRE_NOT_READY) {
-        return dl_fail(DL_PROTOCOL, "ready or not_ready response expected from %s",
-                       connection->peer);
-    }
-    connection->is_distlite = answer == DL_WIRE_READY;
+    DL_TRY(dl_connection_take_flag(connection, deadline, &connection->is_distlite));
     if (connection->is_distlite) {
         DL_TRY(take_next(connection, DL_WIRE_WELCOME_SIZE, deadline, &bytes));
         dl_wire_take_welcome(bytes, &connection->server);

@@ -118,6 +118,10 @@ dl_status dl_connection_take_u8(dl_connection *connection, dl_deadline deadline,
 dl_status dl_connection_take_i64(dl_connection *connection, dl_deadline deadline,
                                  int64_t *value);
 
+/* Reads whether the answer to a CHECK is DL_WIRE_READY. */
+dl_status dl_connection_take_flag(dl_connection *connection, dl_deadline deadline,
+                                  bool *is_ready);
+
 /* Reads a size and so many bytes, which replace the contents of `value`. */
 dl_status dl_connection_take_blob(dl_connection *connection, dl_deadline deadline,
                                   dl_buffer *value);

@@ -34,19 +34,6 @@ ask_server(dl_connection *connection, dl_tcp_call *call, dl_store_request *reque
                              answer_deadline(call));
 }
 
-static dl_status
-take_flag(dl_connection *connection, dl_deadline deadline, int64_t *number)
-{
-    uint8_t byte;
-
-    DL_TRY(dl_connection_take_u8(connection, deadline, &byte));
-    if (byte != DL_WIRE_READY && byte != DL_WIRE_NOT_READY) {
-        return dl_fail(DL_PROTOCOL, "ready or not_ready response expected");
-    }
-    *number = byte == DL_WIRE_READY;
-    return DL_OK;
-}
-
 /* Replaces the buffers' contents: a repeated call may find the values of a lost try. */
 static dl_status
 take_values(dl_connection *connection, dl_deadline deadline, dl_buffer *values,
@@ -79,12 +66,15 @@ static dl_status
 take_reply(dl_connection *connection, dl_tcp_call *call, dl_deadline deadline)
 {
     dl_store_reply *reply = &call->reply;
+    bool is_ready;
 
     switch (dl_request_kinds[call->request.op].reply) {
     case DL_REPLY_NONE:
         return dl_connection_take_echo(connection, deadline);
     case DL_REPLY_ALL_EXIST:
-        return take_flag(connection, deadline, &reply->number);
+        DL_TRY(dl_connection_take_flag(connection, deadline, &is_ready));
+        reply->number = is_ready;
+        return DL_OK;
     case DL_REPLY_EXISTED:
     case DL_REPLY_NUMBER:
         return dl_connection_take_i64(connection, deadline, &reply->number);
