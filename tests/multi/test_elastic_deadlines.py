@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -123,6 +124,15 @@ def test_a_store_that_does_not_answer():
             for text, seconds in in_threads(lambda m, c=call: timed(c, m), members):
                 assert seconds < deadlines.TIMEOUT + 2 * GRACE
                 assert "does not answer" in text or "as an example" in text
+        process.send_signal(signal.SIGCONT)
+        # It stops while a member waits for the other one: neither is named for that.
+        with ThreadPoolExecutor(1) as threads:
+            waiting = threads.submit(timed, members[0].next)
+            time.sleep(1)
+            process.send_signal(signal.SIGSTOP)
+            text, seconds = waiting.result(LIMIT)
+        assert "does not answer" in text
+        assert seconds < deadlines.TIMEOUT + 2 * GRACE
         process.send_signal(signal.SIGCONT)
         views = in_threads(lambda member: member.next(LIMIT), members)
         assert {(view.size, view.done) for view in views} == {(2, 499)}

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from os import urandom
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -28,6 +27,8 @@ CROWD = 8
 REQUEST = 60.0
 # Seconds in which the store answers first, or another connection is tried.
 ANSWER = 5.0
+# Seconds that a wait may take longer before the store is taken for one that is silent.
+SILENCE = 2.0
 # Seconds after which a process elsewhere that waits and does not beat is not counted.
 _STALE = 1.0
 _OF_EPOCHS = ("arrivals", "called", "decided", "asked", "group")
@@ -387,9 +388,15 @@ class _Turn:
         short = min(LONG, SHORT * max(1.0, len(self.found.members) / CROWD))
         key, pause = ("decided", short) if self.is_called else ("called", LONG)
         self.has_waited = True
-        with suppress(DistStoreError):
+        began = time.monotonic()
+        try:
             self.store.wait([f"{key}/{self.base}"], max(0.001, min(pause, left)))
             self.is_called = True
+        except DistStoreError as error:
+            # A store that answers says in time that the key is not there.
+            if time.monotonic() - began > pause + SILENCE:
+                text = f"the store of {self.ledger.name} does not answer"
+                raise DistStoreError(text) from error
         return ""
 
     def _is_first(self, text: str) -> bool:
