@@ -185,7 +185,8 @@ describe_choice(const dl_interface_choice *choice, char *text, size_t size)
 }
 
 static dl_status
-fail_absent(const dl_interface_choice *choice, const char *list, const char *entry)
+fail_no_interface(const dl_interface_choice *choice, const char *list,
+                  const char *entry)
 {
     char existing[DL_ERROR_TEXT_SIZE / 2];
 
@@ -208,7 +209,7 @@ choose_listed(const dl_interface_choice *choice, const char *list,
     while (next_entry(&rest, entry)) {
         const dl_interface *found = best_of(choice, entry);
         if (found == NULL) {
-            return fail_absent(choice, list, entry);
+            return fail_no_interface(choice, list, entry);
         }
         if (*count == DL_INTERFACES_LIMIT) {
             return dl_fail(DL_INVALID,

@@ -168,7 +168,7 @@ check_again(file_store *self, query *wanted, dl_deadline deadline)
 }
 
 static dl_status
-fail_absent(file_store *self, const query *wanted, dl_deadline deadline)
+fail_absent_keys(file_store *self, const query *wanted, dl_deadline deadline)
 {
     size_t count;
     const dl_bytes *keys = dl_request_keys(wanted->request, &count);
@@ -202,7 +202,7 @@ check_until_found(file_store *self, query *wanted, dl_deadline deadline)
             return DL_OK;
         }
         if (has_passed) {
-            return fail_absent(self, wanted, deadline);
+            return fail_absent_keys(self, wanted, deadline);
         }
         DL_TRY(pause_since(begin, deadline));
     }
@@ -221,7 +221,7 @@ file_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
     DL_TRY(read_and_query(self, &wanted, deadline));
     if (wanted.status == DL_NOT_FOUND) {
         DL_TRY(dl_deadline_passed(deadline)
-                   ? fail_absent(self, &wanted, deadline)
+                   ? fail_absent_keys(self, &wanted, deadline)
                    : check_until_found(self, &wanted, deadline));
     }
     DL_TRY(wanted.status);

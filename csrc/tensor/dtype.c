@@ -214,7 +214,7 @@ dl_opaque_named(const char *name)
  * one-line message: names of fields may contain anything.  The hash is that of the
  * original bytes. */
 static void
-put_text(dl_opaque_text *self, const char *text, size_t size)
+put_printable(dl_opaque_text *self, const char *text, size_t size)
 {
     uint64_t hash = self->hash;
 
@@ -230,14 +230,14 @@ put_text(dl_opaque_text *self, const char *text, size_t size)
 void
 dl_opaque_put(dl_opaque_text *self, const char *text)
 {
-    put_text(self, text, strlen(text));
+    put_printable(self, text, strlen(text));
 }
 
 void
 dl_opaque_put_name(dl_opaque_text *self, const char *name, size_t size)
 {
     self->hash = (self->hash ^ size) * HASH_PRIME;
-    put_text(self, name, size);
+    put_printable(self, name, size);
 }
 
 void

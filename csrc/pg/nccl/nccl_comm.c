@@ -130,8 +130,8 @@ is_given_up(void *watch)
 
 /* Names the ranks that have not come. */
 static dl_status
-fail_absent(const dl_nccl_rendezvous *place, const dl_rank_marks *marks,
-            dl_deadline deadline)
+fail_absent_ranks(const dl_nccl_rendezvous *place, const dl_rank_marks *marks,
+                  dl_deadline deadline)
 {
     dl_error late = *dl_last_error();
     dl_deadline patience = dl_deadline_after(OUTCOME_PATIENCE);
@@ -182,7 +182,7 @@ await_ranks(dl_nccl_watch *watch, const dl_nccl_rendezvous *place, int id_count,
         status = dl_nccl_watch_cause(watch);
         status = status == DL_OK ? dl_rethrow(&interrupt) : status;
     } else if (status == DL_TIMEOUT) {
-        status = fail_absent(place, &marks, deadline);
+        status = fail_absent_ranks(place, &marks, deadline);
     }
     return agree_on_outcome(place, status);
 }

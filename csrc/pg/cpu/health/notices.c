@@ -311,7 +311,7 @@ add_connection(round *self, const dl_notices_options *options, int rank)
 }
 
 static dl_status
-put_text(dl_head head, const dl_error *message, dl_buffer *text)
+put_notice(dl_head head, const dl_error *message, dl_buffer *text)
 {
     uint8_t bytes[DL_HEAD_SIZE];
 
@@ -372,7 +372,7 @@ send_notice(const dl_notices *self, dl_head head, const dl_error *message,
     round *made = calloc(1, sizeof *made);
 
     if (made != NULL && self->has_ended != NULL
-        && put_text(head, message, &made->text) == DL_OK) {
+        && put_notice(head, message, &made->text) == DL_OK) {
         send_to_all(self, made, head.detail == IS_EXPECTED_TIMEOUT, deadline);
     }
     if (made != NULL) {

@@ -253,7 +253,7 @@ give_ended(dl_message *near, const dl_call *call, dl_work **work)
 
 /* Most messages end here, and never leave the stack.  Requires the lock. */
 static dl_status
-post_message(dl_p2p *engine, const dl_call *call, int polls, dl_deadline deadline,
+post_to_peer(dl_p2p *engine, const dl_call *call, int polls, dl_deadline deadline,
              dl_work **work)
 {
     dl_message near;
@@ -288,7 +288,7 @@ dl_p2p_post_all(dl_p2p *engine, const dl_call *calls, int count, dl_deadline dea
 
     dl_blocking_lock(&engine->lock);
     while (i < count
-           && (status = post_message(engine, &calls[i], polls, deadline, &works[i]))
+           && (status = post_to_peer(engine, &calls[i], polls, deadline, &works[i]))
                   == DL_OK) {
         i++;
     }
