@@ -70,20 +70,16 @@ dl_entry_open(dl_table *table, dl_bytes key)
     return entry;
 }
 
-static bool
-waitlist_is_empty(const dl_table_waitlist *waitlist)
-{
-    return waitlist->queue_size == 0 && dl_list_is_empty(&waitlist->plain)
-           && dl_list_is_empty(&waitlist->barrier);
-}
-
 void
 dl_entry_release(dl_table *table, dl_table_entry *entry)
 {
-    if (entry->waitlist != NULL && waitlist_is_empty(entry->waitlist)) {
-        free(entry->waitlist);
+    dl_table_waitlist *waitlist = entry->waitlist;
+
+    if (waitlist != NULL && waitlist->queue_size == 0
+        && dl_list_is_empty(&waitlist->plain) && dl_list_is_empty(&waitlist->barrier)) {
+        free(waitlist);
         entry->waitlist = NULL;
-        table->size -= sizeof *entry->waitlist;
+        table->size -= sizeof *waitlist;
     }
     /* Keys that were waited for in vain, and queues that were emptied, must not use
      * memory for ever: a server runs for weeks. */

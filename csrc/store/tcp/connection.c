@@ -106,7 +106,9 @@ receive_relayed(dl_connection *connection, struct iovec room, size_t least,
                            dl_deadline_earlier(deadline, DL_RELAY_PATIENCE), &more);
         got += more;
         if (status == DL_TIMEOUT && !dl_deadline_passed(deadline)) {
-            status = dl_relay_check(connection->relay);
+            int fd = -1;
+            status = dl_relay_connect(connection->relay, &fd);
+            dl_socket_close(fd);
             if (status == DL_TIMEOUT) {
                 status = dl_fail(DL_NETWORK, "%s", dl_last_error()->text);
                 connection->is_relay_silent = true;

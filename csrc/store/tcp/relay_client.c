@@ -54,13 +54,3 @@ dl_relay_connect(const char *name, int *fd)
     *fd = made;
     return DL_OK;
 }
-
-dl_status
-dl_relay_check(const char *name)
-{
-    int fd;
-
-    DL_TRY(dl_relay_connect(name, &fd));
-    dl_socket_close(fd);
-    return DL_OK;
-}

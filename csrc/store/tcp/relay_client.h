@@ -25,7 +25,4 @@ dl_status dl_relay_find(const char *host, uint16_t port, char name[DL_LOCAL_NAME
  * relay.  DL_TIMEOUT: it does not answer. */
 dl_status dl_relay_connect(const char *name, int *fd);
 
-/* The same, and closes the connection. */
-dl_status dl_relay_check(const char *name);
-
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The parts of a relay: its clients, each with a channel (relay_channel.c), and the
- * connection to the server that carries them (relay_server.c).  All of it runs on the
+ * connection to the server that carries them (relay.c).  All of it runs on the
  * relay's thread. */
 #ifndef DISTLITE_STORE_TCP_RELAY_STATE_H
 #define DISTLITE_STORE_TCP_RELAY_STATE_H
@@ -87,16 +87,6 @@ void dl_relay_take_reply(dl_relay_channel *one, dl_relay_kind kind, uint32_t siz
 void dl_relay_give_reply(dl_relay_waiter *waiter, dl_bytes reply);
 
 void dl_relay_drop(dl_relay_channel *one);
-
-/* Takes the connection that relay->link has made: of the watch `wake`. */
-void dl_relay_take_connection(dl_watch *watch, uint32_t events);
-
-/* Sends what the server accepts; what fails ends the connection in the next turn. */
-void dl_relay_send_frames(dl_relay *relay);
-
-/* Drops the clients that have used the lost connection, which connect again; those that
- * wait for one go on waiting. */
-void dl_relay_end_connection(dl_relay *relay);
 
 /* Removes what was sent, not with every write, and gives memory back. */
 void dl_relay_drop_sent(dl_buffer *out, size_t *sent);
