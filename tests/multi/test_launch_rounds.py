@@ -12,7 +12,7 @@ from launching import LIMIT, launched, processes_of, wait_until, write_script
 from ports import reserve_port
 
 import distlite as dist
-from distlite.launch.rounds import Round
+from distlite.launch.rounds import Round, waits_in
 
 IMPATIENT = {"DISTLITE_HEARTBEAT_TIMEOUT": "2"}
 # Ranks compute until the first one finds the file `over`, or one its file `fail<rank>`.
@@ -248,6 +248,16 @@ def test_a_program_that_cannot_be_started_on_one_node(tmp_path):
         job.says(first, f"Exec format error: '{program}'")
         job.begins(first, "0 of 1, node 0 of 1 restart [1-9]")
         assert job.finish(first) == [0], job.errors(first)
+
+
+def test_a_beat_from_before_an_attempt_is_not_taken_for_waiting():
+    """It may be the last one of a node that was lost just after that had begun."""
+    last = Round("3 1 0:8 2:4")
+    assert not waits_in(0, b"17 3", last)
+    assert not waits_in(0, b"18 ", last)
+    assert waits_in(0, b"19 4", last)
+    assert waits_in(5, b"1 0", last)
+    assert waits_in(0, b"1 0", Round(""))
 
 
 def test_another_number_of_restarts_is_refused(tmp_path):

@@ -21,8 +21,6 @@ from distlite.launch.environment import Place
 from distlite.launch.nodes import CHANGED, FAILED, OVER, Nodes, host
 from distlite.launch.open_nodes import OpenNodes, say
 
-WAITS = "waits"  # the end of a beat
-
 
 class Round:
     """An attempt: "3 1 0:8 2:4" is number 3, after one failure, and takes place on node
@@ -83,7 +81,9 @@ class Rounds(OpenNodes):
         self._idle_since = self._short_since = time.monotonic()
 
     def _words(self) -> str:
-        return f"{self._count} {WAITS if self._is_waiting else ''}"
+        """Returns the number of the beat and, of a node that waits, that of the first
+        attempt for which it does."""
+        return f"{self._count} {self._attempt if self._is_waiting else ''}"
 
     def _act(self) -> None:
         if self._is_host:
@@ -148,7 +148,7 @@ class Rounds(OpenNodes):
         if last.ranks:
             key = f"failure/{last.number}"
             verdict = self._store.compare_set(key, "", "").decode()
-        waits = {n: b.endswith(WAITS.encode()) for n, b in self._others().items()}
+        waits = {n: waits_in(n, beat, last) for n, beat in self._others().items()}
         waits[self._number] = self._is_waiting
         if last.ranks and not verdict:
             self._watch(last, waits)
@@ -238,3 +238,10 @@ class Rounds(OpenNodes):
             if self._others():
                 return False
         return super()._is_done()
+
+
+def waits_in(node: int, beat: bytes, last: Round) -> bool:
+    """Returns whether a node waits for an attempt after the last one; the beat of one
+    that has been lost since may be older than that."""
+    words = beat.split()[1:]
+    return bool(words) and (node not in last.ranks or int(words[0]) > last.number)
