@@ -71,14 +71,6 @@ sleep_until_over(hash_store *self, sleeper *thread, dl_deadline deadline)
     return thread->is_over && status != DL_INTERRUPTED ? DL_OK : status;
 }
 
-static dl_wait_kind
-wait_kind_of(dl_opcode op)
-{
-    return op == DL_OP_WAIT        ? DL_WAIT_KEYS
-           : op == DL_OP_QUEUE_POP ? DL_WAIT_ITEMS
-                                   : DL_WAIT_VALUES;
-}
-
 /* Waits for what the request lacks, with the lock held. */
 static dl_status
 wait_locked(hash_store *self, const dl_store_request *request, dl_deadline deadline)
@@ -86,9 +78,11 @@ wait_locked(hash_store *self, const dl_store_request *request, dl_deadline deadl
     sleeper thread = {0};
     size_t count;
     const dl_bytes *keys = dl_request_keys(request, &count);
+    dl_wait_kind kind = request->op == DL_OP_WAIT        ? DL_WAIT_KEYS
+                        : request->op == DL_OP_QUEUE_POP ? DL_WAIT_ITEMS
+                                                         : DL_WAIT_VALUES;
 
-    DL_TRY(dl_table_wait(&self->table, &thread.waiter, wait_kind_of(request->op), keys,
-                         count));
+    DL_TRY(dl_table_wait(&self->table, &thread.waiter, kind, keys, count));
     dl_status status = DL_OK;
     if (thread.waiter.is_parked) {
         dl_condition_init(&thread.condition);

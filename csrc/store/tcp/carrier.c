@@ -253,17 +253,6 @@ open_channel(dl_carrier *carrier, uint32_t id)
     return DL_OK;
 }
 
-static dl_status
-grant_credit(channel *to, uint32_t size)
-{
-    if (size > DL_RELAY_CREDIT - to->credit) {
-        return dl_fail(DL_PROTOCOL, "a relay grants %u bytes beyond the limit", size);
-    }
-    to->credit += size;
-    drain_channel(to);
-    return DL_OK;
-}
-
 /* Serves a head, or a piece of DATA.  The channel of a frame may have ended
  * meanwhile. */
 static dl_status
@@ -293,7 +282,13 @@ serve_piece(dl_carrier *carrier, dl_bytes piece)
         follow_up(to, dl_session_feed(&to->session, piece));
         return DL_OK;
     case DL_RELAY_GRANT:
-        return grant_credit(to, head->size);
+        if (head->size > DL_RELAY_CREDIT - to->credit) {
+            return dl_fail(DL_PROTOCOL, "a relay grants %u bytes beyond the limit",
+                           head->size);
+        }
+        to->credit += head->size;
+        drain_channel(to);
+        return DL_OK;
     default:
         end_channel(to);
         return DL_OK;

@@ -105,19 +105,6 @@ dl_hub_log_refusal(dl_hub *hub, const char *name)
                    "store server: closing the connection of %s: %s", name, text);
 }
 
-static uint64_t
-refusals_of(const dl_hub *hub, dl_limit limit)
-{
-    switch (limit) {
-    case DL_LIMIT_KEYS:
-        return hub->table.key_refusals;
-    case DL_LIMIT_BYTES:
-        return hub->table.size_refusals;
-    default:
-        return hub->refused[limit];
-    }
-}
-
 void
 dl_hub_put_stats(const dl_hub *hub, dl_buffer *text)
 {
@@ -148,7 +135,11 @@ dl_hub_put_stats(const dl_hub *hub, dl_buffer *text)
     }
     for (int limit = 0; limit < DL_LIMIT_COUNT; limit++) {
         snprintf(name, sizeof name, "refusals/%s", dl_limit_names[limit]);
-        dl_reply_put_fact(text, name, refusals_of(hub, (dl_limit)limit));
+        /* The table counts its own. */
+        dl_reply_put_fact(text, name,
+                          limit == DL_LIMIT_KEYS    ? hub->table.key_refusals
+                          : limit == DL_LIMIT_BYTES ? hub->table.size_refusals
+                                                    : hub->refused[limit]);
     }
     for (int status = DL_OK + 1; status <= DL_STATUS_LAST; status++) {
         snprintf(name, sizeof name, "closed/%s", dl_status_name((dl_status)status));

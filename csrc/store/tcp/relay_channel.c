@@ -241,18 +241,6 @@ send_replies(dl_relay_channel *one)
     dl_relay_drop_sent(&one->out, &one->out_sent);
 }
 
-/* The first bytes that a client gets are the relay's own, for which there is no credit;
- * `owed` counts the server's when they arrive here. */
-static void
-grant_credit(dl_relay_channel *one)
-{
-    if (one->is_open && !one->has_left && one->owed >= GRANT_SIZE
-        && one->out.size - one->out_sent < GRANT_SIZE) {
-        dl_relay_put_head(&one->relay->out, DL_RELAY_GRANT, one->number, one->owed);
-        one->owed = 0;
-    }
-}
-
 void
 dl_relay_serve(dl_relay_channel *one)
 {
@@ -271,7 +259,13 @@ dl_relay_serve(dl_relay_channel *one)
     if (!one->has_left) {
         send_replies(one);
     }
-    grant_credit(one);
+    /* The first bytes that a client gets are the relay's own, for which there is no
+     * credit; `owed` counts the server's when they arrive here. */
+    if (one->is_open && !one->has_left && one->owed >= GRANT_SIZE
+        && one->out.size - one->out_sent < GRANT_SIZE) {
+        dl_relay_put_head(&relay->out, DL_RELAY_GRANT, one->number, one->owed);
+        one->owed = 0;
+    }
     if (dl_buffer_check(&one->in) != DL_OK || dl_buffer_check(&one->out) != DL_OK) {
         give_up(one);
     }

@@ -410,15 +410,6 @@ try_once(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
     return status;
 }
 
-static dl_status
-check_open(const dl_connection_pool *pool, dl_status status)
-{
-    if (atomic_load(&pool->is_closed) && status != DL_OK && status != DL_INTERRUPTED) {
-        return dl_fail(DL_CLOSED, "this TCPStore was closed during the call");
-    }
-    return status;
-}
-
 /* Repeats the call after the loss that `result` and the thread's last error describe,
  * until there is an answer:
  *
@@ -485,7 +476,9 @@ dl_tcp_call_run(dl_connection_pool *pool, dl_tcp_call *call)
     if (result.is_lost && !atomic_load(&pool->is_closed)) {
         status = try_again(pool, call, &result);
     }
-    status = check_open(pool, status);
+    if (atomic_load(&pool->is_closed) && status != DL_OK && status != DL_INTERRUPTED) {
+        status = dl_fail(DL_CLOSED, "this TCPStore was closed during the call");
+    }
     if (status == DL_MISMATCH) {
         status = dl_fail(DL_NETWORK, "%s", dl_last_error()->text);
     }

@@ -83,17 +83,6 @@ dl_wire_take_welcome(const uint8_t *bytes, dl_wire_welcome *welcome)
 }
 
 static void
-put_items(dl_buffer *out, const dl_store_request *request, dl_bytes prefix)
-{
-    for (size_t i = 0; i < request->count; i++) {
-        put_key(out, request->keys[i], prefix);
-        if (has_pairs(request->op)) {
-            dl_put_bytes(out, request->values[i]);
-        }
-    }
-}
-
-static void
 put_field(dl_buffer *out, dl_request_field field, const dl_store_request *request,
           dl_bytes prefix)
 {
@@ -120,7 +109,12 @@ put_field(dl_buffer *out, dl_request_field field, const dl_store_request *reques
         break;
     case DL_FIELD_KEYS:
     case DL_FIELD_PAIRS:
-        put_items(out, request, prefix);
+        for (size_t i = 0; i < request->count; i++) {
+            put_key(out, request->keys[i], prefix);
+            if (field == DL_FIELD_PAIRS) {
+                dl_put_bytes(out, request->values[i]);
+            }
+        }
         break;
     }
 }
