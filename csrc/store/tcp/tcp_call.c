@@ -107,54 +107,23 @@ exchange_once(dl_connection *connection, dl_tcp_call *call)
     return DL_OK;
 }
 
-static dl_status
-fail_wait_byte(void)
-{
-    return dl_fail(DL_PROTOCOL, "Stop_waiting response is expected");
-}
-
-static dl_status
-take_wait_byte(dl_connection *connection, dl_deadline deadline, uint8_t *byte)
-{
-    DL_TRY(dl_connection_take_status(connection, deadline));
-    DL_TRY(dl_connection_take_u8(connection, deadline, byte));
-    return *byte == DL_WIRE_READY || *byte == DL_WIRE_CANCELLED ? DL_OK
-                                                                : fail_wait_byte();
-}
-
-/* Reads the reply to the wait, of which the first bytes have arrived. */
-static dl_status
-end_wait(dl_connection *connection, bool *is_over)
-{
-    uint8_t byte;
-
-    DL_TRY(take_wait_byte(connection, dl_deadline_after(DL_ANSWER_GRACE), &byte));
-    if (byte != DL_WIRE_READY) {
-        return fail_wait_byte();
-    }
-    *is_over = true;
-    dl_connection_end_reply(connection);
-    return DL_OK;
-}
-
-/* Cancels the wait after its deadline has passed.  The server answers the cancellation
+/* Reads the reply to a wait.  If it `is_cancelled`, the server answers the cancellation
  * alone, or first the wait, if that ended before the server read the cancellation:
  * `*is_over` is then true, and the call has succeeded. */
 static dl_status
-cancel_wait(dl_connection *connection, dl_tcp_call *call, bool *is_over)
+end_wait(dl_connection *connection, dl_deadline deadline, bool is_cancelled,
+         bool *is_over)
 {
-    dl_store_request cancel = {.op = DL_OP_CANCEL_WAIT};
-    dl_deadline grace = answer_deadline(call);
-    uint8_t byte;
+    uint8_t byte = DL_WIRE_READY;
+    bool was_ready = false;
 
-    DL_TRY(ask_server(connection, call, &cancel));
-    DL_TRY(take_wait_byte(connection, grace, &byte));
-    bool was_ready = byte == DL_WIRE_READY;
-    if (was_ready) {
-        DL_TRY(take_wait_byte(connection, grace, &byte));
+    for (int i = 0; i <= is_cancelled && byte == DL_WIRE_READY; i++) {
+        DL_TRY(dl_connection_take_status(connection, deadline));
+        DL_TRY(dl_connection_take_u8(connection, deadline, &byte));
+        was_ready |= byte == DL_WIRE_READY;
     }
-    if (byte != DL_WIRE_CANCELLED) {
-        return fail_wait_byte();
+    if (byte != (is_cancelled ? DL_WIRE_CANCELLED : DL_WIRE_READY)) {
+        return dl_fail(DL_PROTOCOL, "Stop_waiting response is expected");
     }
     /* Only now: while a reply is outstanding, the call must send nothing more. */
     *is_over = was_ready;
@@ -170,6 +139,7 @@ static dl_status
 wait_for(dl_connection *connection, dl_tcp_call *call, dl_store_request *request,
          dl_deadline deadline, bool *is_over)
 {
+    dl_store_request cancel = {.op = DL_OP_CANCEL_WAIT};
     /* Size of the shortest reply; the rest of a longer one follows at once. */
     uint32_t begun = connection->is_distlite ? 2 : 1;
     dl_status status = DL_TIMEOUT;
@@ -181,10 +151,12 @@ wait_for(dl_connection *connection, dl_tcp_call *call, dl_store_request *request
         status = dl_connection_await(connection, begun, deadline);
     }
     if (status == DL_OK) {
-        return end_wait(connection, is_over);
+        return end_wait(connection, dl_deadline_after(DL_ANSWER_GRACE), false, is_over);
     }
     if (status == DL_TIMEOUT) {
-        status = cancel_wait(connection, call, is_over);
+        dl_deadline grace = answer_deadline(call);
+        status = ask_server(connection, call, &cancel);
+        status = status != DL_OK ? status : end_wait(connection, grace, true, is_over);
     }
     return status == DL_TIMEOUT ? DL_OK : status;
 }
