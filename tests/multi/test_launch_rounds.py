@@ -213,6 +213,30 @@ def test_a_standby_leads_when_the_store_is_lost(tmp_path, moves):
         assert not (tmp_path / "journal").exists()
 
 
+def test_a_journal_is_kept_as_long_as_the_job_goes_on(tmp_path):
+    journal = tmp_path / "journal"
+    conf = f"join_timeout=30,last_call_timeout=0,journal={journal}"
+    with Job(tmp_path, "--nnodes", "1:2") as job:
+        words = "--max-restarts", 2
+        first = job.start(*words, host=True, conf=conf)
+        job.begins(first, "0 of 1, .*")
+        first.kill()
+        first.wait()
+        refused = job.start(host=True, conf=conf, comes=False)
+        assert refused.wait(LIMIT) == 1
+        assert "have --max-restarts 2, but this one" in job.errors(refused)
+        assert journal.exists()
+        again = job.start(*words, host=True, conf=conf)
+        job.begins(again, "0 of 1, node 0 of 1 restart 1")
+        assert "can take part" not in job.errors(again)  # of an attempt without it
+        again.send_signal(signal.SIGTERM)
+        assert again.wait(LIMIT) == 128 + signal.SIGTERM
+        assert not journal.exists()
+        last = job.start(host=True, conf=conf)
+        job.begins(last, "0 of 1, node 0 of 1 restart 0")
+        assert job.finish(last) == [0], job.errors(last)
+
+
 def test_a_launcher_that_is_stopped_for_a_while(tmp_path):
     """The others restart without it, and again with it."""
     with Job(tmp_path, "--nnodes", "1:2", "--max-restarts", 3) as job:

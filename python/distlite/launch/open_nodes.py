@@ -51,11 +51,15 @@ class OpenNodes(Nodes):
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         path = self._options.journal
-        is_done = self._ended == self.attempt and not self._has_failed
-        if self._is_host and path is not None and is_done:
-            # The next job would find the work of this one done.
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+        if self._is_host and path is not None:
+            with contextlib.suppress(OSError, DistError):
+                if self._is_job_over():
+                    # The next job would find this one at its end.
+                    os.unlink(path)
+
+    def _is_job_over(self) -> bool:
+        """Returns whether nothing of the journal is needed any more."""
+        return self._ended == self._attempt and not self._has_failed
 
     @property
     def place_number(self) -> int:

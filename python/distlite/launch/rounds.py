@@ -73,6 +73,11 @@ class Rounds(OpenNodes):
     def _kind_of_leaving(self) -> str:
         return OVER if self._is_host else CHANGED
 
+    def _is_job_over(self) -> bool:
+        # One that was refused has the journal of a job that may go on.
+        over = OVER.encode()
+        return self._has_joined and self._store.get("round").startswith(over)
+
     def _check_alike(self) -> None:
         self._compare("alike", self._options.max_restarts, "--max-restarts")
 
@@ -100,6 +105,8 @@ class Rounds(OpenNodes):
             self._read(attempt, self._store.get(f"told/{attempt}").decode().split())
 
     def _take_verdict(self, attempt: int, value: bytes) -> None:
+        if attempt != self._round:
+            return  # this node only leads it
         kind, _, text = value.decode().partition(" ")
         self._seen.add(attempt)
         self._verdicts[attempt] = kind, text
@@ -233,6 +240,7 @@ class Rounds(OpenNodes):
         if self._is_host:
             if self._ended == self._round >= 0:
                 self._store.set("round", OVER)
+            self._lead()  # the job may be at its end for another reason
             own = f"node {self._number} ({host(self._options)})"
             self._end_job(f"{own}, which serves the job's store, has ended")
             if self._others():
