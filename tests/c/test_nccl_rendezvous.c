@@ -49,7 +49,7 @@ CHECK_CASE(a_rank_that_joins_after_another_failed_gets_its_error)
 
 /* The last rank came just when the deadline of another one passed: that one goes on,
  * too. */
-CHECK_CASE(a_outcome_counts_for_all_ranks)
+CHECK_CASE(an_outcome_counts_for_all_ranks)
 {
     dl_nccl_id first = {{0}}, second = {{0}};
 
@@ -106,11 +106,24 @@ make_large(int rank, int size, void *context)
     dl_nccl_watch_free(watch);
 }
 
-CHECK_CASE(a_large_communicator_is_made_from_several_ids)
+static int
+count_scalable_ids(void)
 {
     run_ranks(5, make_large);
     void *library = dlopen(getenv("DISTLITE_NCCL_LIBRARY"), RTLD_NOW);
     atomic_int *ids = library == NULL ? NULL : dlsym(library, "double_ids");
     CHECK(ids != NULL);
-    CHECK_EQUAL(atomic_load(ids), 3);
+    return atomic_load(ids);
+}
+
+CHECK_CASE(a_large_communicator_is_made_from_several_ids)
+{
+    CHECK_EQUAL(count_scalable_ids(), 3);
+}
+
+/* NCCL would take one on rank 0, and several on the others. */
+CHECK_CASE(it_is_made_from_one_id_at_an_address_of_the_users)
+{
+    setenv("NCCL_COMM_ID", "127.0.0.1:29", 1);
+    CHECK_EQUAL(count_scalable_ids(), 0);
 }

@@ -669,11 +669,12 @@ make_comm(making *self, dl_nccl_comm **comm)
     return status == DL_OK ? DL_OK : dl_rethrow(&error);
 }
 
-/* Returns how many ids NCCL needs: a large communicator is made from several. */
+/* Returns how many ids NCCL needs: a large communicator is made from several, but not
+ * where the user has chosen the address of ids, since there is one for all. */
 static int
 count_ids(const dl_nccl_table *nccl, const dl_nccl_rendezvous *place)
 {
-    int ranks = place->ranks_per_id;
+    int ranks = getenv("NCCL_COMM_ID") == NULL ? place->ranks_per_id : 0;
 
     switch (place->origin.wanted.way) {
     case DL_DEVICE_MEET:
