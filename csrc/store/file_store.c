@@ -68,21 +68,16 @@ lock_image(file_store *self, dl_file_access access, dl_deadline deadline, int *f
     return DL_OK;
 }
 
-/* Writes what the request has made of its key in the image; nothing unless it has changed
- * the key. */
+/* Writes what the request has made of its key in the image. */
 static dl_status
-write_change(file_store *self, int fd, const dl_store_request *request,
-             const dl_buffer *changes)
+write_change(file_store *self, int fd, dl_bytes key)
 {
-    const dl_blob *value = dl_table_get(&self->log.table, request->key);
+    const dl_blob *value = dl_table_get(&self->log.table, key);
 
-    if (changes->size == 0) {
-        return DL_OK;
-    }
-    return value == NULL ? dl_file_log_write(&self->log, fd, DL_FILE_DELETE,
-                                             request->key, DL_LITERAL(""))
-                         : dl_file_log_write(&self->log, fd, DL_FILE_SET, request->key,
-                                             dl_blob_bytes(value));
+    return value == NULL
+               ? dl_file_log_write(&self->log, fd, DL_FILE_DELETE, key, DL_LITERAL(""))
+               : dl_file_log_write(&self->log, fd, DL_FILE_SET, key,
+                                   dl_blob_bytes(value));
 }
 
 /* Executes a request that may modify the store, on the image, and appends a record.  If
@@ -92,23 +87,25 @@ execute_change(file_store *self, const dl_store_request *request, dl_store_reply
                dl_deadline deadline)
 {
     bool is_delete = request->op == DL_OP_DELETE_KEY;
-    dl_table *table = &self->log.table;
+    const dl_table *table = &self->log.table;
     dl_table_reply held = {0};
-    dl_buffer changes = {0};
     int fd;
 
     DL_TRY(lock_image(self, is_delete ? DL_FILE_UPDATE : DL_FILE_WRITE, deadline, &fd));
-    table->changes = &changes;
-    dl_status status = dl_table_execute(table, request, &held);
-    table->changes = NULL;
-    if (status == DL_OK) {
-        status = write_change(self, fd, request, &changes);
+    /* A value with another reference is replaced and not modified. */
+    dl_blob *before = dl_table_get(table, request->key);
+    if (before != NULL) {
+        dl_blob_ref(before);
+    }
+    dl_status status = dl_table_execute(&self->log.table, request, &held);
+    if (status == DL_OK && dl_table_get(table, request->key) != before) {
+        status = write_change(self, fd, request->key);
     }
     if (status == DL_OK) {
         status = dl_table_hold(table, request, &held, reply);
     }
     unlock_image(self, fd);
-    dl_buffer_fini(&changes);
+    dl_blob_unref(before);
     DL_TRY(status);
     return dl_table_give(&held, request, reply);
 }
