@@ -237,6 +237,21 @@ def test_a_journal_is_kept_as_long_as_the_job_goes_on(tmp_path):
         assert job.finish(last) == [0], job.errors(last)
 
 
+def test_a_standby_that_was_stopped_does_not_begin_the_job_anew(tmp_path):
+    conf = f"join_timeout=30,last_call_timeout=0,journal={tmp_path / 'journal'}"
+    with Job(tmp_path, "--nnodes", "1:2", "--max-restarts", 3) as job:
+        first = job.start(host=True, conf=conf)
+        standby = job.start(conf=f"{conf},standby=true")
+        job.begins(standby, "1 of 2, .*")
+        standby.send_signal(signal.SIGSTOP)
+        job.begins(first, r"0 of 1, node 0 of 1 restart [1-9]")
+        assert job.finish(first) == [0], job.errors(first)
+        standby.send_signal(signal.SIGCONT)
+        assert standby.wait(LIMIT) == 1
+        assert "its journal is gone: the job has ended\n" in job.errors(standby)
+        assert not (tmp_path / "journal").exists()
+
+
 def test_a_launcher_that_is_stopped_for_a_while(tmp_path):
     """The others restart without it, and again with it."""
     with Job(tmp_path, "--nnodes", "1:2", "--max-restarts", 3) as job:

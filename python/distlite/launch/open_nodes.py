@@ -159,6 +159,11 @@ class OpenNodes(Nodes):
         """Serves the store that is lost, if the address and the journal are free."""
         options, silence = self._options, time.monotonic() - self._heard
         address, port = options.second or (options.address, options.port)
+        if options.journal is not None and not os.path.exists(options.journal):
+            # A new one would be that of a job which has not begun.
+            raise Failure(
+                "the job's store is lost, and its journal is gone: the job has ended"
+            )
         try:
             self._store = PrefixStore("launch", self._serve((address, port)))
         except (Failure, OSError, DistError, ValueError) as error:
