@@ -71,7 +71,7 @@ def alternate(rounds: int, sides: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Yields every side once per round, each round beginning with another side, so that
     a slow period of the machine affects all sides alike."""
     for number in range(rounds):
-        shift = number % len(sides)
+        shift = number % max(1, len(sides))
         for side in [*sides[shift:], *sides[:shift]]:
             yield number, side
 
