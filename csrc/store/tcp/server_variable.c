@@ -41,10 +41,11 @@ dl_standby_find(const char *host, uint16_t port, char **standby, uint16_t *stand
     if (!is_meant) {
         return DL_OK;
     }
-    char *found = strndup((const char *)what.data, what.size);
+    char *found = strdup((const char *)what.data);
     if (found == NULL) {
         return dl_fail_no_memory();
     }
+    found[what.size] = '\0';
     char *colon = strrchr(found, ':');
     char *end = NULL;
     unsigned long number = colon == NULL ? 0 : strtoul(colon + 1, &end, 10);
