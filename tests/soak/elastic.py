@@ -511,6 +511,11 @@ class World:
         finals = [said["state"] for said in self.told if said.get("how") == "finished"]
         if self.plan.store == "lost" and "stuck" in self.ends.values():
             return
+        ends = [
+            e for e in self.told if (e["what"], e.get("step")) == ("commits", STEPS)
+        ]
+        if not finals and ends and all(e["number"] in self.killed for e in ends):
+            return  # after the last step, and before they could say more
         assert finals, "nobody has finished"
         assert all(final == finals[0] for final in finals), f"states {finals}"
         assert [each[0] for each in finals[0]] == list(range(1, STEPS + 1)), finals[0]
