@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "device_groups.h"
-#include "pg/nccl/nccl_comm.h"
+#include "pg/nccl/nccl_make.h"
 
 static const int members[2] = {3, 5};
 

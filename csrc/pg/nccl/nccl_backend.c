@@ -8,8 +8,8 @@
 #include "base/environment.h"
 #include "base/thread.h"
 #include "pg/backend.h"
-#include "pg/nccl/nccl_comm.h"
 #include "pg/nccl/nccl_launch.h"
+#include "pg/nccl/nccl_make.h"
 #include "pg/nccl/nccl_watch.h"
 
 /* So many ranks of one communicator meet at one address. */
