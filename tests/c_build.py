@@ -106,9 +106,8 @@ class Builder:
         # are built in the shortest time.
         self.core_flags = ["-O0" if coverage else "-O1" if self.sanitize else "-O2"]
         self.test_flags = ["-O0"]
-        is_strict = os.environ.get("DISTLITE_WERROR", "0") not in ("", "0")
         # Sanitizers make gcc warn of what cannot happen.
-        if is_strict and not self.sanitize:
+        if not self.sanitize:
             self.flags.append("-Werror")
         if coverage:
             self.flags.append("--coverage")

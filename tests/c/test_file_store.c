@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "base/file.h"
 #include "store/file_log.h"
 #include "store/file_store.h"
 #include "store_suite.h"

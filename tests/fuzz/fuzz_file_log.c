@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "store/file_log.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
