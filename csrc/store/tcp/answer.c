@@ -32,18 +32,10 @@ note_change(dl_session *session, uint64_t position)
 {
     dl_journal *journal = session->hub->journal;
 
-    if (journal != NULL && dl_journal_position(journal) != position) {
+    if (dl_journal_position(journal) != position) {
         session->client.has_changed = true;
         dl_journal_limit_recorded(journal);
     }
-}
-
-static uint64_t
-journal_position(const dl_session *session)
-{
-    const dl_journal *journal = session->hub->journal;
-
-    return journal == NULL ? 0 : dl_journal_position(journal);
 }
 
 static dl_table *
@@ -365,15 +357,6 @@ execute_at_table(dl_session *session, const dl_store_request *request,
     return status;
 }
 
-/* Fails, before anything is changed, while the journal cannot be written. */
-static dl_status
-prepare_change(dl_session *session, dl_bytes key)
-{
-    return session->hub->journal == NULL
-               ? DL_OK
-               : dl_journal_prepare(session->hub->journal, key);
-}
-
 /* The changes of one request may be many times what the journal's buffer should hold. */
 static dl_status
 set_many(dl_session *session, const dl_store_request *request)
@@ -382,8 +365,8 @@ set_many(dl_session *session, const dl_store_request *request)
     dl_bytes key, value;
 
     while (dl_key_walk_next(&walk, &key, &value)) {
-        uint64_t position = journal_position(session);
-        DL_TRY(prepare_change(session, key));
+        uint64_t position = dl_journal_position(session->hub->journal);
+        DL_TRY(dl_journal_prepare(session->hub->journal, key));
         DL_TRY(dl_table_set(table_of(session), key, value));
         note_change(session, position);
     }
@@ -405,13 +388,13 @@ static dl_status
 execute_and_keep(dl_session *session, const dl_store_request *request,
                  dl_table_reply *reply)
 {
-    uint64_t position = journal_position(session);
+    uint64_t position = dl_journal_position(session->hub->journal);
 
     DL_TRY(request->op == DL_OP_MULTI_SET ? set_many(session, request)
                                           : execute_at_table(session, request, reply));
     if (session->slot != NULL && dl_request_kinds[request->op].is_change
         && !is_mismatch(request, reply)
-        && (session->hub->journal == NULL || journal_position(session) != position)) {
+        && (session->hub->journal == NULL || dl_journal_position(session->hub->journal) != position)) {
         dl_replies_keep(&session->hub->replies, table_of(session), session->slot,
                         reply);
     }
@@ -427,7 +410,7 @@ execute_or_wait(dl_session *session, const dl_store_request *request)
     dl_slot hello;
 
     if (dl_request_kinds[request->op].is_change
-        && prepare_change(session, request->key) != DL_OK) {
+        && dl_journal_prepare(session->hub->journal, request->key) != DL_OK) {
         dl_blob_unref(request->blob);
         return dl_last_error()->status;
     }
@@ -466,8 +449,7 @@ repeat_reply(dl_session *session, const dl_store_request *request)
     }
     session->hub->replies.repeated++;
     /* The journal may lack the change itself. */
-    session->client.has_changed |=
-        session->hub->journal != NULL && dl_journal_has_failed(session->hub->journal);
+    session->client.has_changed |= dl_journal_has_failed(session->hub->journal);
     if (slot->outcome == DL_OUTCOME_FORGOTTEN) {
         session->hub->refused[DL_LIMIT_REPLIES]++;
         return dl_fail(DL_NETWORK,
@@ -546,7 +528,7 @@ dl_answer_request(dl_session *session, const dl_store_request *request)
     }
     session->hub->requests++;
     session->is_checked = request->is_checked;
-    uint64_t position = journal_position(session);
+    uint64_t position = dl_journal_position(session->hub->journal);
     dl_status status = session->slot != NULL ? answer_slotted(session, request)
                                              : execute_or_wait(session, request);
     if (dl_request_kinds[request->op].is_change) {

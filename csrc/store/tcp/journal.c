@@ -247,6 +247,9 @@ write_changes(dl_journal *journal)
 dl_status
 dl_journal_prepare(dl_journal *journal, dl_bytes key)
 {
+    if (journal == NULL) {
+        return DL_OK;
+    }
     if (journal->has_failed) {
         DL_TRY(write_changes(journal));
     }
@@ -257,13 +260,16 @@ dl_journal_prepare(dl_journal *journal, dl_bytes key)
 uint64_t
 dl_journal_position(const dl_journal *journal)
 {
-    return journal->written + journal->changes.size - DL_JOURNAL_FRAME_HEAD;
+    return journal == NULL
+               ? 0
+               : journal->written + journal->changes.size - DL_JOURNAL_FRAME_HEAD;
 }
 
 void
 dl_journal_limit_recorded(dl_journal *journal)
 {
-    if (journal->changes.size > CHANGES_LARGE && !journal->has_failed) {
+    if (journal != NULL && journal->changes.size > CHANGES_LARGE
+        && !journal->has_failed) {
         (void)write_changes(journal);
     }
 }
@@ -281,7 +287,7 @@ dl_journal_commit(dl_journal *journal)
 bool
 dl_journal_has_failed(const dl_journal *journal)
 {
-    return journal->has_failed;
+    return journal != NULL && journal->has_failed;
 }
 
 dl_status

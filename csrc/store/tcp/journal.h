@@ -14,7 +14,10 @@
  *
  * A file that cannot be written, such as on a full disk, fails the changes of that turn
  * and refuses later ones until it can be written again.  One server uses a file at a
- * time.  Server thread only, but for opening and closing. */
+ * time.  Server thread only, but for opening and closing.
+ *
+ * A server without a journal has NULL, which records nothing: only dl_journal_commit(),
+ * dl_journal_rethrow(), the two for waking and the one for STATS need one. */
 #ifndef DISTLITE_STORE_TCP_JOURNAL_H
 #define DISTLITE_STORE_TCP_JOURNAL_H
 
@@ -49,7 +52,7 @@ dl_status dl_journal_open(const char *path, dl_journal_sync sync,
                           const dl_journal_state *state, dl_journal **journal);
 
 /* Writes the remaining changes and, unless the mode is DL_JOURNAL_NEVER, waits until
- * they are on the disk.  NULL does nothing. */
+ * they are on the disk. */
 void dl_journal_close(dl_journal *journal);
 
 /* To be called before a request changes the table: fails while the file cannot be
