@@ -37,18 +37,16 @@ DL_CHECK_UNUSED static void
 send_some(fixture *f, int client, size_t size)
 {
     dl_session *session = &f->sessions[client];
-    dl_output *output = session->output;
     struct iovec part;
 
-    while (size > 0 && output != NULL
-           && dl_output_gather(output, &part, 1, SIZE_MAX) == 1) {
+    while (size > 0 && dl_output_gather(&session->output, &part, 1, SIZE_MAX) == 1) {
         size_t taken = part.iov_len < size ? part.iov_len : size;
         dl_buffer_put(&f->replies[client], (dl_bytes){part.iov_base, taken});
-        dl_output_consume(output, taken);
+        dl_output_consume(&session->output, taken);
         size -= taken;
-        if (dl_output_size(output) == 0) {
-            dl_session_sent(session, output);
-            output = NULL;
+        if (!dl_session_has_output(session)) {
+            dl_session_sent(session);
+            return;
         }
     }
 }

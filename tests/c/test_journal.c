@@ -711,7 +711,7 @@ open_kept_fixture(fixture *f, kept *k)
 static bool
 has_reply(const dl_session *session)
 {
-    return session->output != NULL && dl_output_size(session->output) > 0;
+    return dl_session_has_output(session);
 }
 
 CHECK_CASE(replies_wait_until_the_changes_of_the_round_are_written)

@@ -237,8 +237,7 @@ CHECK_CASE(a_value_goes_on_while_the_output_is_too_much)
     open_fixture(&f);
     dl_wire_put_request(&bytes, &set, (dl_bytes){0});
     put_bytes(&f, 0, (dl_bytes){bytes.data, 10});
-    dl_output *output = calloc(1, sizeof *output);
-    f.sessions[0].output = output;
+    dl_output *output = &f.sessions[0].output;
     dl_put_bytes(&output->bytes, (dl_bytes){value, MIB});
     dl_put_u64(&output->bytes, 0);
     CHECK(!dl_session_wants_input(&f.sessions[0]));

@@ -325,7 +325,8 @@ CHECK_CASE(a_session_serves_no_other_peer)
         CHECK(refusal.size > 12);
         CHECK_EQUAL(refusal.data[0], byte < 0x80 ? 0xff : DL_DENIED);
         CHECK_OK(dl_session_feed(session, dl_buffer_bytes(&asked)));
-        CHECK(session->output == NULL && session->client.phase < DL_PHASE_SERVING);
+        CHECK(!dl_session_has_output(session)
+              && session->client.phase < DL_PHASE_SERVING);
         dl_buffer_fini(&asked);
         close_with_secret(&f);
     }

@@ -21,7 +21,7 @@ CHECK_CASE(an_unvalidated_client_gets_nothing_done)
         dl_session_init(&session, &f.hub);
         CHECK_STATUS(dl_session_feed(&session, (dl_bytes){first, sizeof first}),
                      DL_PROTOCOL);
-        CHECK(session.output == NULL);
+        CHECK(!dl_session_has_output(&session));
         dl_session_fini(&session);
     }
     CHECK_EQUAL(dl_table_num_keys(&f.hub.table), 0);
@@ -38,10 +38,10 @@ CHECK_CASE(the_wrong_magic_number_ends_the_conversation)
     CHECK_STATUS(dl_session_feed(&session, DL_LITERAL("\0\xcf\xf7\x85\x3c\x07")),
                  DL_PROTOCOL);
     CHECK_CONTAINS(dl_last_error()->text, "0x3c85f7cf");
-    CHECK(session.output == NULL);
+    CHECK(!dl_session_has_output(&session));
     /* What comes later is not even looked at. */
     CHECK_OK(dl_session_feed(&session, DL_LITERAL(VALIDATE "\x07")));
-    CHECK(session.output == NULL && session.partial == NULL);
+    CHECK(!dl_session_has_output(&session) && session.partial == NULL);
     dl_session_fini(&session);
     dl_hub_fini(&hub);
 }
@@ -67,7 +67,7 @@ CHECK_CASE(validating_twice_ends_the_conversation)
 
     open_fixture(&f);
     CHECK_STATUS(dl_session_feed(&f.sessions[0], DL_LITERAL(VALIDATE)), DL_PROTOCOL);
-    CHECK(f.sessions[0].output == NULL);
+    CHECK(!dl_session_has_output(&f.sessions[0]));
     close_fixture(&f);
 }
 
@@ -284,7 +284,7 @@ CHECK_CASE(a_malformed_request_ends_the_conversation_and_a_checked_one_gets_an_e
 
     open_fixture(&f);
     CHECK_STATUS(dl_session_feed(&f.sessions[0], DL_LITERAL("\x7f")), DL_PROTOCOL);
-    CHECK(f.sessions[0].output == NULL);
+    CHECK(!dl_session_has_output(&f.sessions[0]));
     CHECK_STATUS(dl_session_feed(&f.sessions[1], DL_LITERAL("\xff")), DL_PROTOCOL);
     send_some(&f, 1, SIZE_MAX);
     CHECK_BYTES(heard(&f, 1), "\4" U64("\x14") "unknown request 0xff");
@@ -501,14 +501,14 @@ CHECK_CASE(a_client_that_takes_no_replies_is_not_served_until_it_does)
     }
     CHECK_OK(dl_session_feed(&f.sessions[0], dl_buffer_bytes(&bytes)));
     CHECK(!dl_session_wants_input(&f.sessions[0]));
-    CHECK(dl_output_size(f.sessions[0].output) < DL_OUTPUT_LIMIT + 2 * sizeof value);
+    CHECK(dl_output_size(&f.sessions[0].output) < DL_OUTPUT_LIMIT + 2 * sizeof value);
     /* Part of it taken is not enough: memory is given back only at the end. */
     send_some(&f, 0, 1000);
     CHECK_EQUAL(f.hub.changed_count, 0);
     CHECK(!dl_session_wants_input(&f.sessions[0]));
     CHECK_OK(dl_session_feed(&f.sessions[1], DL_LITERAL("\x0d\1\2\3\4")));
-    CHECK_EQUAL(dl_output_size(f.sessions[1].output), 4);
-    while (f.sessions[0].output != NULL) {
+    CHECK_EQUAL(dl_output_size(&f.sessions[1].output), 4);
+    while (dl_session_has_output(&f.sessions[0])) {
         send_some(&f, 0, SIZE_MAX);
         settle(&f);
         total += f.replies[0].size;
@@ -538,7 +538,7 @@ CHECK_CASE(one_request_for_much_is_held_by_reference)
     dl_wire_put_request(&bytes, &request, (dl_bytes){0});
     CHECK_OK(dl_session_feed(&f.sessions[0], dl_buffer_bytes(&bytes)));
     settle(&f);
-    const dl_output *output = f.sessions[0].output;
+    const dl_output *output = &f.sessions[0].output;
     CHECK_EQUAL(dl_output_size(output), COUNT * (8 + sizeof value));
     CHECK(output->bytes.capacity + output->values.capacity < 2 << 20);
     dl_buffer_fini(&bytes);
@@ -561,7 +561,7 @@ CHECK_CASE(the_rest_of_a_bad_client_s_requests_is_dropped)
     send_some(&f, 0, SIZE_MAX);
     CHECK(dl_session_take_changed(&f.hub) == &f.sessions[0]);
     CHECK_STATUS(dl_session_resume(&f.sessions[0]), DL_PROTOCOL);
-    CHECK(f.sessions[0].output == NULL && f.sessions[0].partial == NULL);
+    CHECK(!dl_session_has_output(&f.sessions[0]) && f.sessions[0].partial == NULL);
     CHECK_EQUAL(f.hub.changed_count, 0);
     close_fixture(&f);
 }
@@ -579,7 +579,7 @@ turns_of(fixture *f)
         CHECK(dl_session_take_changed(&f->hub) == &f->sessions[0]);
         CHECK_OK(dl_session_resume(&f->sessions[0]));
         CHECK_OK(dl_session_feed(&f->sessions[1], DL_LITERAL("\x0d\1\2\3\4")));
-        CHECK_EQUAL(dl_output_size(f->sessions[1].output), 4);
+        CHECK_EQUAL(dl_output_size(&f->sessions[1].output), 4);
         send_some(f, 1, SIZE_MAX);
         CHECK_BYTES(heard(f, 1), "\1\2\3\4");
         send_some(f, 0, SIZE_MAX);
@@ -856,7 +856,7 @@ CHECK_CASE(a_client_has_to_take_some_of_its_replies_in_time)
     CHECK_STATUS(dl_session_resume(session), DL_TIMEOUT);
     CHECK_CONTAINS(dl_last_error()->text, "for 300 seconds");
     CHECK_EQUAL(f.hub.refused[DL_LIMIT_STALL], 1);
-    CHECK(session->output == NULL);
+    CHECK(!dl_session_has_output(session));
     dl_session_owes(&f.sessions[1], true);
     dl_session_owes_nothing(&f.sessions[1]);
     CHECK_EQUAL(dl_hub_next_wake(&f.hub), INT64_MAX);
@@ -881,7 +881,7 @@ CHECK_CASE(a_client_that_acts_before_its_limit_is_enforced_stays)
     CHECK_OK(dl_session_resume(&stranger));
     dl_session_owes(reader, true);
     CHECK_OK(dl_session_resume(reader));
-    CHECK_EQUAL(dl_output_size(reader->output), 16);
+    CHECK_EQUAL(dl_output_size(&reader->output), 16);
     dl_session_owes_nothing(&f.sessions[1]);
     CHECK_OK(dl_session_resume(&f.sessions[1]));
     dl_session_fini(&stranger);
@@ -980,7 +980,7 @@ CHECK_CASE(requests_that_do_not_become_whole_are_bounded_in_all)
     CHECK_CONTAINS(dl_last_error()->text,
                    "its limit is 1048576 (DISTLITE_STORE_BYTES)");
     CHECK_EQUAL(f.hub.refused[DL_LIMIT_PENDING], 1);
-    CHECK_EQUAL(f.sessions[refused].output->bytes.data[0], DL_NO_MEMORY);
+    CHECK_EQUAL(f.sessions[refused].output.bytes.data[0], DL_NO_MEMORY);
     CHECK(f.hub.pending <= 1 << 20);
     /* Clients with few held bytes are served, also at the limit. */
     f.hub.limits.pending = 1;

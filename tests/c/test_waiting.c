@@ -154,7 +154,7 @@ CHECK_CASE(a_rejected_client_is_no_waiter)
     CHECK_STATUS(dl_session_feed(&f.sessions[0], DL_LITERAL("\x7f")), DL_PROTOCOL);
     SET(2, "a", "");
     CHECK_EQUAL(f.hub.changed_count, 0);
-    CHECK(f.sessions[0].output == NULL);
+    CHECK(!dl_session_has_output(&f.sessions[0]));
     close_fixture(&f);
 }
 

@@ -24,8 +24,8 @@ hear(dl_relay_reader *reader, dl_session *session, dl_carrier *carrier)
     dl_bytes piece;
     int taken;
 
-    for (int round = 0; round < 64 && session->output != NULL; round++) {
-        dl_output *output = session->output;
+    for (int round = 0; round < 64 && dl_session_has_output(session); round++) {
+        dl_output *output = &session->output;
         dl_bytes bytes = dl_buffer_bytes(&output->bytes);
         require(output->values.size == 0 && bytes.size > 0);
         while ((taken = dl_relay_next(reader, &bytes, &piece)) > 0) {
@@ -34,7 +34,7 @@ hear(dl_relay_reader *reader, dl_session *session, dl_carrier *carrier)
         }
         require(taken == 0);
         dl_output_consume(output, output->bytes.size);
-        dl_session_sent(session, output);
+        dl_session_sent(session);
         dl_carrier_refill(carrier);
     }
 }

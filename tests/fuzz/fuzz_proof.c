@@ -36,10 +36,10 @@ require(bool is_true)
 static void
 read_all(room *r)
 {
-    dl_output *output = r->session.output;
+    dl_output *output = &r->session.output;
     struct iovec part;
 
-    if (output == NULL) {
+    if (!dl_session_has_output(&r->session)) {
         return;
     }
     require(dl_output_gather(output, &part, 1, SIZE_MAX) == 1);
@@ -50,7 +50,7 @@ read_all(room *r)
         r->is_asked = true;
     }
     dl_output_consume(output, dl_output_size(output));
-    dl_session_sent(&r->session, output);
+    dl_session_sent(&r->session);
 }
 
 /* What an honest client would say now, with `noise` added. */

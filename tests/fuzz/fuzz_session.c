@@ -34,13 +34,13 @@ require(bool is_true)
 static void
 read_all(dl_session *session, dl_buffer *heard)
 {
-    dl_output *output;
+    dl_output *output = &session->output;
 
-    while ((output = session->output) != NULL) {
+    while (dl_session_has_output(session)) {
         struct iovec parts[4];
         int count = dl_output_gather(output, parts, 4, SIZE_MAX);
         size_t size = 0;
-        require(count > 0 && dl_output_size(output) > 0);
+        require(count > 0);
         for (int i = 0; i < count; i++) {
             if (heard != NULL) {
                 dl_buffer_put(heard, (dl_bytes){parts[i].iov_base, parts[i].iov_len});
@@ -48,8 +48,8 @@ read_all(dl_session *session, dl_buffer *heard)
             size += parts[i].iov_len;
         }
         dl_output_consume(output, size);
-        if (dl_output_size(output) == 0) {
-            dl_session_sent(session, output);
+        if (!dl_session_has_output(session)) {
+            dl_session_sent(session);
         }
     }
 }

@@ -14,15 +14,11 @@ dl_answer_output(dl_session *session)
 {
     dl_hub *hub = session->hub;
 
-    if (session->output == NULL) {
-        session->output = dl_hub_take_output(hub);
-    }
-    if (hub->journal != NULL && session->output != NULL
-        && session->client.unsaved.next == NULL) {
-        session->saved = dl_output_end(session->output);
+    if (hub->journal != NULL && session->client.unsaved.next == NULL) {
+        session->saved = dl_output_end(&session->output);
         dl_list_append(&hub->unsaved, &session->client.unsaved);
     }
-    return session->output;
+    return &session->output;
 }
 
 /* Notes that the session has changed the table since `position`, so that its replies
@@ -48,9 +44,9 @@ static void
 reply_ready(dl_session *session)
 {
     if (session->wait_is_checked) {
-        dl_put_u8(&session->output->bytes, DL_OK);
+        dl_put_u8(&session->output.bytes, DL_OK);
     }
-    dl_put_u8(&session->output->bytes, DL_WIRE_READY);
+    dl_put_u8(&session->output.bytes, DL_WIRE_READY);
 }
 
 /* Answers a wait whose keys exist already; all others are answered by
@@ -75,11 +71,9 @@ dl_answer_leave_wait(dl_session *session)
 void
 dl_answer_lose_slot(dl_session *session)
 {
-    const dl_output *output = session->output;
-
     if (session->slot != NULL) {
         dl_replies_lose(&session->hub->replies, table_of(session), session->slot,
-                        output != NULL && dl_output_size(output) > 0);
+                        dl_output_size(&session->output) > 0);
         session->slot = NULL;
     }
 }
@@ -114,7 +108,7 @@ answer_hello(dl_session *session, const dl_slot *named)
             return dl_fail(DL_PROTOCOL, "a relay behind a relay");
         }
         session->is_carrier = true;
-        dl_wire_put_welcome(&session->output->bytes, &welcome);
+        dl_wire_put_welcome(&session->output.bytes, &welcome);
         return DL_OK;
     }
     dl_reply_slot *slot =
@@ -131,7 +125,7 @@ answer_hello(dl_session *session, const dl_slot *named)
     slot->session = session;
     session->slot = slot;
     slot->next = named->sequence;
-    dl_wire_put_welcome(&session->output->bytes, &welcome);
+    dl_wire_put_welcome(&session->output.bytes, &welcome);
     return DL_OK;
 }
 
@@ -208,10 +202,10 @@ end_wait(dl_session *session)
         return; /* nothing more may be put into its output: it fails when resumed */
     }
     dl_buffer_fini(&session->waited);
-    dl_output *output = dl_answer_output(session);
-    if (output != NULL && waiter->status != DL_OK && session->wait_is_checked) {
-        dl_wire_put_error(&output->bytes);
-    } else if (output != NULL && waiter->status == DL_OK
+    dl_buffer *reply = &dl_answer_output(session)->bytes;
+    if (waiter->status != DL_OK && session->wait_is_checked) {
+        dl_wire_put_error(reply);
+    } else if (waiter->status == DL_OK
                && (waiter->kind != DL_WAIT_BARRIER || end_barrier(session) == DL_OK)) {
         reply_ready(session);
     } else {
@@ -235,9 +229,9 @@ static dl_output *
 begin_reply(dl_session *session, const dl_store_request *request)
 {
     if (request->is_checked) {
-        dl_put_u8(&session->output->bytes, DL_OK);
+        dl_put_u8(&session->output.bytes, DL_OK);
     }
-    return session->output;
+    return &session->output;
 }
 
 /* The reply to COMPARE_SET of an absent key is the expected value, as torch's server
@@ -394,7 +388,8 @@ execute_and_keep(dl_session *session, const dl_store_request *request,
                                           : execute_at_table(session, request, reply));
     if (session->slot != NULL && dl_request_kinds[request->op].is_change
         && !is_mismatch(request, reply)
-        && (session->hub->journal == NULL || dl_journal_position(session->hub->journal) != position)) {
+        && (session->hub->journal == NULL
+            || dl_journal_position(session->hub->journal) != position)) {
         dl_replies_keep(&session->hub->replies, table_of(session), session->slot,
                         reply);
     }
@@ -522,10 +517,8 @@ answer_slotted(dl_session *session, const dl_store_request *request)
 dl_status
 dl_answer_request(dl_session *session, const dl_store_request *request)
 {
-    if (dl_answer_output(session) == NULL) {
-        dl_blob_unref(request->blob);
-        return dl_fail_no_memory();
-    }
+    dl_buffer *reply = &dl_answer_output(session)->bytes;
+
     session->hub->requests++;
     session->is_checked = request->is_checked;
     uint64_t position = dl_journal_position(session->hub->journal);
@@ -535,7 +528,7 @@ dl_answer_request(dl_session *session, const dl_store_request *request)
         note_change(session, position);
     }
     if (status != DL_OK && request->is_checked) {
-        dl_wire_put_error(&session->output->bytes);
+        dl_wire_put_error(reply);
         status = DL_OK;
     }
     /* After each request and not after each round of input, so that the reply to a wait

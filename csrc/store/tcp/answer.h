@@ -10,8 +10,7 @@
 
 #include "store/tcp/session_state.h"
 
-/* Returns the session's output, to which replies are appended; NULL when out of
- * memory. */
+/* Returns the session's output, to which replies are appended. */
 dl_output *dl_answer_output(dl_session *session);
 
 /* Answers a request, or begins to wait.  Returns a failure that ends the session; a checked

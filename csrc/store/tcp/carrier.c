@@ -11,7 +11,6 @@ struct dl_carrier {
     dl_map channels;
     dl_list waiting; /* channels whose output waits for room in the connection's */
     dl_relay_reader reader;
-    bool has_failed; /* there was no memory for an output */
 };
 
 typedef struct channel {
@@ -81,40 +80,12 @@ dl_carrier_free(dl_carrier *carrier)
     free(carrier);
 }
 
-/* Returns the connection's output.  It does not wait for the journal: that of a channel
- * has done so.  NULL when out of memory, which ends the connection: the clients repeat
- * what got no reply. */
-static dl_output *
-output_of(dl_carrier *carrier)
-{
-    dl_session *session = carrier->session;
-
-    if (session->output == NULL) {
-        session->output = dl_hub_take_output(session->hub);
-        carrier->has_failed |= session->output == NULL;
-    }
-    return session->output;
-}
-
-static dl_status
-check_carrier(const dl_carrier *carrier)
-{
-    const dl_output *output = carrier->session->output;
-
-    if (carrier->has_failed) {
-        return dl_fail_no_memory();
-    }
-    return output == NULL ? DL_OK : dl_output_check(output);
-}
-
+/* Puts a frame's head into the connection's output, which does not wait for the journal:
+ * that of a channel has done so. */
 static void
 put_frame_head(dl_carrier *carrier, dl_relay_kind kind, uint32_t id, size_t size)
 {
-    dl_output *output = output_of(carrier);
-
-    if (output != NULL) {
-        dl_relay_put_head(&output->bytes, kind, id, (uint32_t)size);
-    }
+    dl_relay_put_head(&carrier->session->output.bytes, kind, id, (uint32_t)size);
 }
 
 /* Moves at most `most` bytes of the channel's output into one frame. */
@@ -122,8 +93,7 @@ static void
 put_data(channel *from, size_t most)
 {
     dl_session *session = &from->session;
-    dl_output *output = output_of(session->carrier);
-    dl_output *source = session->output;
+    dl_output *source = &session->output;
     size_t size = dl_output_size(source) < most ? dl_output_size(source) : most;
     struct iovec parts[PARTS];
 
@@ -133,17 +103,15 @@ put_data(channel *from, size_t most)
         int count = dl_output_gather(source, parts, PARTS, left);
         size_t done = 0;
         for (int i = 0; i < count; i++) {
-            if (output != NULL) {
-                dl_buffer_put(&output->bytes,
-                              (dl_bytes){parts[i].iov_base, parts[i].iov_len});
-            }
+            dl_buffer_put(&session->carrier->session->output.bytes,
+                          (dl_bytes){parts[i].iov_base, parts[i].iov_len});
             done += parts[i].iov_len;
         }
         left -= done;
         dl_output_consume(source, done);
     }
     if (dl_output_size(source) == 0) {
-        dl_session_sent(session, source);
+        dl_session_sent(session);
     }
 }
 
@@ -155,21 +123,19 @@ drain_channel(channel *from)
     dl_session *session = &from->session;
     dl_carrier *carrier = session->carrier;
 
-    while (session->output != NULL && dl_session_may_send(session)
+    while (dl_session_has_output(session) && dl_session_may_send(session)
            && from->credit > 0) {
-        if (carrier->session->output != NULL
-            && dl_output_is_full(carrier->session->output)) {
+        if (dl_output_is_full(&carrier->session->output)) {
             if (from->waiting.next == NULL) {
                 dl_list_append(&carrier->waiting, &from->waiting);
             }
             return;
         }
-        size_t before = dl_output_size(session->output);
+        size_t before = dl_output_size(&session->output);
         put_data(from, from->credit);
-        size_t after = session->output == NULL ? 0 : dl_output_size(session->output);
-        from->credit -= (uint32_t)(before - after);
+        from->credit -= (uint32_t)(before - dl_output_size(&session->output));
     }
-    if (from->owes_ack && session->output == NULL
+    if (from->owes_ack && !dl_session_has_output(session)
         && session->client.phase == DL_PHASE_SERVING) {
         from->owes_ack = false;
         put_frame_head(carrier, DL_RELAY_ACK, from->id, session->partial == NULL);
@@ -203,7 +169,7 @@ follow_up(channel *served, dl_status status)
         return;
     }
     dl_hub_log_refusal(session->hub, "a client behind a relay");
-    while (session->output != NULL && dl_session_may_send(session)) {
+    while (dl_session_has_output(session) && dl_session_may_send(session)) {
         put_data(served, SIZE_MAX);
     }
     put_frame_head(carrier, DL_RELAY_CLOSE, served->id, 0);
@@ -216,7 +182,7 @@ dl_carrier_resume(dl_session *session)
     const dl_carrier *carrier = session->carrier;
 
     follow_up(channel_of(session), dl_session_resume(session));
-    return check_carrier(carrier);
+    return dl_output_check(&carrier->session->output);
 }
 
 static channel *
@@ -307,5 +273,5 @@ dl_carrier_feed(dl_carrier *carrier, dl_bytes bytes)
     if (taken < 0) {
         return dl_last_error()->status;
     }
-    return check_carrier(carrier);
+    return dl_output_check(&carrier->session->output);
 }

@@ -72,7 +72,6 @@ void
 dl_hub_fini(dl_hub *hub)
 {
     dl_journal_close(hub->journal);
-    dl_output_free(hub->spare);
     dl_secret_unref(hub->secret);
     dl_replies_fini(&hub->replies);
     dl_tls_unref(hub->tls);
@@ -177,25 +176,6 @@ dl_hub_take_changed(dl_hub *hub)
     dl_client *client = DL_LIST_ENTRY(hub->changed.next, dl_client, changed);
     dl_hub_unmark(hub, client);
     return client;
-}
-
-dl_output *
-dl_hub_take_output(dl_hub *hub)
-{
-    dl_output *output = hub->spare != NULL ? hub->spare : calloc(1, sizeof *output);
-
-    hub->spare = NULL;
-    return output;
-}
-
-void
-dl_hub_give_output(dl_hub *hub, dl_output *output)
-{
-    if (hub->spare == NULL && output != NULL && dl_output_check(output) == DL_OK) {
-        hub->spare = output;
-    } else {
-        dl_output_free(output);
-    }
 }
 
 static dl_client *

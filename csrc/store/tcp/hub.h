@@ -92,7 +92,6 @@ typedef struct dl_hub {
     dl_shortcut shortcut; /* that clients of this host may take */
     dl_log_limit
         refusals[DL_STATUS_LAST + 1]; /* limits the lines of the log, by status */
-    dl_output *spare; /* an empty output that is reused, to save an allocation */
     /* The counts of STATS; refusals by the limits of keys and bytes are counted in the
      * table. */
     uint64_t refused[DL_LIMIT_COUNT];
@@ -181,12 +180,5 @@ dl_hub_stall(dl_client *client)
     client->phase =
         client->phase == DL_PHASE_SERVING ? DL_PHASE_STALLED : client->phase;
 }
-
-/* Returns an empty output, NULL when out of memory.  An output that was given back is
- * reused: it has memory already. */
-dl_output *dl_hub_take_output(dl_hub *hub);
-
-/* Takes back an output that is sent completely, or NULL. */
-void dl_hub_give_output(dl_hub *hub, dl_output *output);
 
 #endif

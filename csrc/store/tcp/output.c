@@ -15,8 +15,6 @@
 #define MANY_BYTES (256u << 10)
 #define MANY_VALUE 64u
 
-#define KEPT_CAPACITY (64u << 10)
-
 typedef struct value_ref {
     size_t at; /* the blob is sent before bytes.data[at] */
     dl_blob *blob;
@@ -45,15 +43,6 @@ dl_output_fini(dl_output *output)
     dl_buffer_fini(&output->bytes);
     dl_buffer_fini(&output->values);
     *output = (dl_output){0};
-}
-
-void
-dl_output_free(dl_output *output)
-{
-    if (output != NULL) {
-        dl_output_fini(output);
-        free(output);
-    }
 }
 
 static bool
@@ -142,22 +131,6 @@ dl_output_gather(const dl_output *output, struct iovec *parts, int room, size_t 
     return count;
 }
 
-/* Keeps small buffers, since most replies are small and the next one uses the same
- * memory; releases large ones. */
-static void
-start_anew(dl_output *output)
-{
-    if (output->bytes.capacity > KEPT_CAPACITY
-        || output->values.capacity > KEPT_CAPACITY) {
-        dl_output_fini(output);
-        return;
-    }
-    dl_buffer_clear(&output->bytes);
-    dl_buffer_clear(&output->values);
-    output->bytes_sent = 0;
-    output->values_sent = 0;
-}
-
 /* Consumes at most `size` of the bytes before the next value and returns how many. */
 static size_t
 consume_bytes(dl_output *output, size_t size)
@@ -200,7 +173,7 @@ dl_output_consume(dl_output *output, size_t size)
         }
     }
     if (dl_output_size(output) == 0) {
-        start_anew(output);
+        dl_output_fini(output);
     }
 }
 

@@ -31,9 +31,6 @@ typedef struct dl_output_mark {
 
 void dl_output_fini(dl_output *output);
 
-/* Frees an output that malloc(3) made; NULL does nothing. */
-void dl_output_free(dl_output *output);
-
 /* Appends a value: its size as u64, then its bytes.  NULL is the empty value. */
 void dl_output_put_value(dl_output *output, dl_blob *value);
 
@@ -71,8 +68,8 @@ dl_output_is_full(const dl_output *output)
 int dl_output_gather(const dl_output *output, struct iovec *parts, int room,
                      size_t most);
 
-/* Removes the first `size` bytes of what is left.  An output that is then empty is
- * reset and keeps a little of its memory. */
+/* Removes the first `size` bytes of what is left.  An output that is then empty has no
+ * memory: most clients are idle most of the time. */
 void dl_output_consume(dl_output *output, size_t size);
 
 /* Returns DL_NO_MEMORY if any put failed: the contents are then incomplete. */

@@ -82,11 +82,9 @@ log_refusal(const dl_peer *peer)
 static void
 consume_sent(dl_peer *peer, size_t size)
 {
-    dl_output *output = peer->session.output;
-
-    dl_output_consume(output, size);
-    if (dl_output_size(output) == 0) {
-        dl_session_sent(&peer->session, output);
+    dl_output_consume(&peer->session.output, size);
+    if (!dl_session_has_output(&peer->session)) {
+        dl_session_sent(&peer->session);
     }
 }
 
@@ -97,8 +95,8 @@ encrypt_output(dl_peer *peer)
     struct iovec parts[PARTS];
     size_t room = SEALED_SIZE;
 
-    while (room > 0 && peer->session.output != NULL) {
-        int count = dl_output_gather(peer->session.output, parts, PARTS, room);
+    while (room > 0 && dl_session_has_output(&peer->session)) {
+        int count = dl_output_gather(&peer->session.output, parts, PARTS, room);
         size_t done = 0;
         for (int i = 0; i < count; i++) {
             DL_TRY(dl_tls_write(peer->tls,
@@ -120,7 +118,7 @@ send_some(dl_peer *peer, size_t left)
     int count = 1;
 
     if (peer->tls == NULL) {
-        count = dl_output_gather(peer->session.output, parts, PARTS, left);
+        count = dl_output_gather(&peer->session.output, parts, PARTS, left);
     } else {
         if (dl_tls_output(peer->tls).size == 0 && encrypt_output(peer) != DL_OK) {
             errno = ENOMEM;
@@ -146,7 +144,7 @@ send_some(dl_peer *peer, size_t left)
 static bool
 has_output(const dl_peer *peer)
 {
-    return peer->session.output != NULL
+    return dl_session_has_output(&peer->session)
            || (peer->tls != NULL && dl_tls_output(peer->tls).size > 0);
 }
 
@@ -238,16 +236,11 @@ refuse_plain(dl_peer *peer, dl_bytes bytes)
                        "the first byte is 0x%02x: neither TLS nor a store client",
                        bytes.data[0]);
     }
-    dl_output *output = dl_hub_take_output(hub);
-    if (output == NULL) {
-        return dl_fail_no_memory();
-    }
     (void)dl_fail(DL_DENIED,
                   "this store's server speaks TLS only, and the client spoke without: "
                   "set DISTLITE_TLS=%s for both",
                   dl_tls_mode_name(dl_tls_mode_of(hub->tls)));
-    dl_wire_put_refusal(&output->bytes, next);
-    peer->session.output = output;
+    dl_wire_put_refusal(&peer->session.output.bytes, next);
     return DL_DENIED;
 }
 
@@ -304,8 +297,7 @@ receive_encrypted(dl_peer *peer, uint8_t *input, size_t size)
     }
     /* After a failure of TLS no reply can be encrypted; only the alert is sent. */
     if (status != DL_OK && peer->tls != NULL && !dl_session_is_over(session)) {
-        dl_output_free(session->output);
-        session->output = NULL;
+        dl_output_fini(&session->output);
     }
     return follow_up(peer, status);
 }

@@ -27,10 +27,9 @@ static void
 count_pending(dl_session *session)
 {
     const dl_partial *partial = session->partial;
-    const dl_output *output = session->output;
+    const dl_output *output = &session->output;
     size_t size = session->waited.capacity;
-    size_t output_size =
-        output == NULL ? 0 : output->bytes.capacity + output->values.capacity;
+    size_t output_size = output->bytes.capacity + output->values.capacity;
 
     if (partial != NULL) {
         size += partial->held.capacity
@@ -47,13 +46,12 @@ static dl_status
 limit_pending(dl_session *session)
 {
     dl_hub *hub = session->hub;
-    const dl_output *output = session->output;
     size_t before = session->pending;
 
     /* The usual client has nothing but a small reply, which is not counted. */
     if (before == 0 && session->partial == NULL
         && session->waited.capacity <= PENDING_FREE
-        && (output == NULL || output->bytes.capacity <= PENDING_FREE)) {
+        && session->output.bytes.capacity <= PENDING_FREE) {
         return DL_OK;
     }
     count_pending(session);
@@ -69,17 +67,13 @@ limit_pending(dl_session *session)
 }
 
 void
-dl_session_sent(dl_session *session, dl_output *output)
+dl_session_sent(dl_session *session)
 {
-    /* A stalled session is marked and not served here: a client that asks for much and
-     * reads fast would monopolise the server. */
-    if (output == session->output) {
-        session->output = NULL;
-    }
-    dl_hub_give_output(session->hub, output);
     if (session->pending > 0) {
         count_pending(session);
     }
+    /* A stalled session is marked and not served here: a client that asks for much and
+     * reads fast would monopolise the server. */
     if (session->client.phase == DL_PHASE_STALLED) {
         dl_hub_mark(session->hub, &session->client);
     }
@@ -156,7 +150,7 @@ dl_session_fini(dl_session *session)
         session->hub->pending -= session->pending;
         session->hub->pending_output -= session->pending_output;
         session->hub->clients--;
-        dl_output_free(session->output);
+        dl_output_fini(&session->output);
     }
     *session = (dl_session){0};
 }
@@ -194,8 +188,8 @@ put_failure(dl_session *session, bool is_checked)
 {
     dl_error error = *dl_last_error();
 
-    if (is_checked && dl_answer_output(session) != NULL) {
-        dl_wire_put_error(&session->output->bytes);
+    if (is_checked) {
+        dl_wire_put_error(&dl_answer_output(session)->bytes);
     }
     return dl_rethrow(&error);
 }
@@ -215,14 +209,12 @@ refuse_request(dl_session *session, const dl_store_request *request, uint8_t fir
 }
 
 /* Serves the message of the proof at the start of `bytes`; returns 1, 0 and -1 as
- * dl_proof_answer(), and -1 when there is no memory for the reply. */
+ * dl_proof_answer(), and -1 when there is no memory for the proof. */
 static int
 serve_proof(dl_session *session, dl_bytes bytes, size_t *size)
 {
-    if (dl_answer_output(session) == NULL) {
-        (void)dl_fail_no_memory();
-        return -1;
-    }
+    dl_buffer *reply = &dl_answer_output(session)->bytes;
+
     if (session->proof == NULL) {
         session->proof = malloc(sizeof *session->proof);
         if (session->proof == NULL) {
@@ -231,10 +223,10 @@ serve_proof(dl_session *session, dl_bytes bytes, size_t *size)
         }
         *session->proof = (dl_proof){.terms = &dl_wire_proof};
     }
-    int taken = dl_proof_answer(session->proof, session->hub->secret, bytes, size,
-                                &session->output->bytes);
+    int taken =
+        dl_proof_answer(session->proof, session->hub->secret, bytes, size, reply);
     if (taken < 0) {
-        dl_wire_put_refusal(&session->output->bytes, bytes.data[0]);
+        dl_wire_put_refusal(reply, bytes.data[0]);
     }
     if (session->proof->stage == DL_PROOF_DONE) {
         free(session->proof);
@@ -242,12 +234,6 @@ serve_proof(dl_session *session, dl_bytes bytes, size_t *size)
         end_handshake(session);
     }
     return taken;
-}
-
-static bool
-has_too_much_output(const dl_session *session)
-{
-    return session->output != NULL && dl_output_is_full(session->output);
 }
 
 /* Answers the complete requests at the front of `bytes` and removes them.  On return
@@ -260,7 +246,7 @@ serve_requests(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
     while (bytes->size > 0) {
         /* Checked before each request, because one alone may have a reply of
          * megabytes. */
-        if (has_too_much_output(session)) {
+        if (dl_output_is_full(&session->output)) {
             dl_hub_stall(&session->client);
         }
         if (session->hub->work <= 0) {
@@ -372,21 +358,14 @@ report_limit(dl_session *session, dl_status status)
 }
 
 /* Ends every call that served the session: drops an output in which a put has failed,
- * gives back an empty one, applies the limit of held bytes, and after a failure
- * releases all that the session holds but its output. */
+ * applies the limit of held bytes, and after a failure releases all that the session
+ * holds but its output. */
 static dl_status
 end_serving(dl_session *session, dl_status status)
 {
-    dl_output *output = session->output;
-
-    if (output != NULL && dl_output_check(output) != DL_OK) {
-        session->output = NULL;
-        dl_output_free(output);
+    if (dl_output_check(&session->output) != DL_OK) {
+        dl_output_fini(&session->output);
         status = dl_fail_no_memory();
-    }
-    if (output != NULL && session->output == output && dl_output_size(output) == 0) {
-        session->output = NULL;
-        dl_hub_give_output(session->hub, output);
     }
     if (status == DL_OK) {
         status = report_limit(session, limit_pending(session));
@@ -438,8 +417,7 @@ end_late(dl_session *session)
     session->hub->refused[is_admitted(session) ? DL_LIMIT_STALL : DL_LIMIT_VALIDATE]++;
     end_limit(session);
     dl_answer_lose_slot(session);
-    dl_output_free(session->output);
-    session->output = NULL;
+    dl_output_fini(&session->output);
     return is_admitted(session)
                ? dl_fail(DL_TIMEOUT,
                          "it has read none of the replies sent to it for %d seconds",
@@ -457,10 +435,10 @@ end_late(dl_session *session)
 static dl_status
 drop_unsaved(dl_session *session)
 {
-    dl_output *output = session->output;
+    dl_output *output = &session->output;
 
     dl_status status = dl_journal_rethrow(session->hub->journal);
-    if (output != NULL && output->bytes.size >= session->saved.bytes
+    if (output->bytes.size >= session->saved.bytes
         && dl_output_check(output) == DL_OK) {
         dl_output_cut(output, session->saved);
         if (session->is_checked) {
@@ -492,7 +470,7 @@ dl_session_resume(dl_session *session)
     if (dl_session_is_over(session)) {
         return end_serving(session, dl_fail_no_memory());
     }
-    if (phase != DL_PHASE_STALLED || has_too_much_output(session)) {
+    if (phase != DL_PHASE_STALLED || dl_output_is_full(&session->output)) {
         return end_serving(session, DL_OK);
     }
     return end_serving(session, go_on(session));
@@ -508,7 +486,8 @@ dl_session_wake(dl_hub *hub, int64_t now)
 bool
 dl_session_wants_input(const dl_session *session)
 {
-    return session->client.phase != DL_PHASE_STALLED && !has_too_much_output(session);
+    return session->client.phase != DL_PHASE_STALLED
+           && !dl_output_is_full(&session->output);
 }
 
 bool

@@ -74,9 +74,15 @@ dl_session_may_send(const dl_session *session)
     return session->client.unsaved.next == NULL;
 }
 
-/* To be called when `output`, which is the session's own or was taken from it, is sent
- * completely. */
-void dl_session_sent(dl_session *session, dl_output *output);
+/* Returns whether there is output to be sent. */
+static inline bool
+dl_session_has_output(const dl_session *session)
+{
+    return dl_output_size(&session->output) > 0;
+}
+
+/* To be called when all output is sent. */
+void dl_session_sent(dl_session *session);
 
 /* Starts the time limit of a session that has output left, or that was refused and
  * whose client must close the connection.  `has_taken` restarts it: the client has just

@@ -12,7 +12,7 @@
 typedef struct dl_session {
     dl_client client;
     dl_hub *hub;
-    dl_output *output;          /* to be sent; NULL for nothing */
+    dl_output output;           /* to be sent */
     struct dl_partial *partial; /* input that is not served yet; NULL for nothing */
     dl_waiter waiter;           /* the one WAIT or BARRIER that is not answered yet */
     dl_buffer waited;           /* the keys of that WAIT */
