@@ -197,24 +197,15 @@ find_row_locked(uint64_t *serial)
 }
 
 static void
-fill_row(dl_recorded_group *row, const uint64_t *words)
-{
-    dl_row_write(&row->version, words, DL_ROW_WORDS(*row));
-}
-
-static void
 give_row_locked(dl_seat *seat, dl_plain_group *group)
 {
     dl_recorded_group *row = find_row_locked(&group->serial);
-    uint64_t words[DL_ROW_WORDS(*group)];
 
-    if (row == NULL) {
-        return;
+    if (row != NULL) {
+        last_serial = group->serial;
+        dl_row_write(&row->version, group, DL_ROW_WORDS(*group));
+        *seat = (dl_seat){row, group->serial};
     }
-    last_serial = group->serial;
-    memcpy(words, group, sizeof words);
-    fill_row(row, words);
-    *seat = (dl_seat){row, group->serial};
 }
 
 void
@@ -326,15 +317,13 @@ static uint32_t
 add_site_locked(const dl_plain_site *site, uint32_t rows)
 {
     uint32_t number = find_site_locked(site, rows);
-    uint64_t words[DL_SITE_WORDS];
 
     if (number == SITES) {
         return 0;
     }
     dl_recorded_site *row = &recorder.tables.sites[number];
     if (atomic_load_explicit(&row->version, memory_order_relaxed) == 0) {
-        memcpy(words, site, sizeof words);
-        dl_row_write(&row->version, words, DL_SITE_WORDS);
+        dl_row_write(&row->version, site, DL_SITE_WORDS);
     }
     return number + 1;
 }
@@ -594,13 +583,11 @@ dl_recorded_wait *
 dl_recorder_show_wait(int64_t since, const char *text)
 {
     dl_plain_wait wait = {.since = since, .site = dl_recorder_site};
-    uint64_t words[DL_ROW_WORDS(wait)];
     dl_recorded_wait *row = dl_recorder_is_on() ? take_wait() : NULL;
 
     if (row != NULL) {
         snprintf(wait.text, sizeof wait.text, "%s", text);
-        memcpy(words, &wait, sizeof words);
-        dl_row_write(&row->version, words, DL_ROW_WORDS(wait));
+        dl_row_write(&row->version, &wait, DL_ROW_WORDS(wait));
     }
     return row;
 }
@@ -608,10 +595,10 @@ dl_recorder_show_wait(int64_t since, const char *text)
 void
 dl_recorder_hide_wait(dl_recorded_wait *row)
 {
-    uint64_t words[DL_ROW_WORDS(*row)] = {0};
+    const dl_plain_wait empty = {0};
 
     if (row != NULL) {
-        dl_row_write(&row->version, words, DL_ROW_WORDS(*row));
+        dl_row_write(&row->version, &empty, DL_ROW_WORDS(empty));
     }
 }
 
