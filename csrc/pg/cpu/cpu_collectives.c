@@ -71,11 +71,10 @@ static void
 give_up_group(dl_cpu_backend *self, const dl_op_context *op)
 {
     dl_error cause = *dl_last_error();
-    char operation[DL_OPERATION_TEXT_SIZE];
+    dl_error message = dl_operation_error_for_others(
+        &cause,
+        dl_operation_describe(op->fingerprint.op, op->sequence, self->group_name).text);
 
-    dl_operation_describe(op->fingerprint.op, op->sequence, self->group_name,
-                          operation);
-    dl_error message = dl_operation_error_for_others(&cause, operation);
     dl_cpu_give_up(self, &message);
     (void)dl_rethrow(&cause);
 }

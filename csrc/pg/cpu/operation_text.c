@@ -7,23 +7,27 @@
 
 #include "pg/fingerprint.h"
 
-void
-dl_operation_describe(uint8_t op, uint64_t sequence, const char *group,
-                      char text[DL_OPERATION_TEXT_SIZE])
+dl_operation_text
+dl_operation_describe(uint8_t op, uint64_t sequence, const char *group)
 {
-    snprintf(text, DL_OPERATION_TEXT_SIZE, "%s #%" PRIu64 " in group %.100s",
+    dl_operation_text made;
+
+    snprintf(made.text, sizeof made.text, "%s #%" PRIu64 " in group %.100s",
              dl_op_type_name(op), sequence, group);
+    return made;
 }
 
-void
-dl_operation_describe_last_seen(uint64_t seen, const char *never,
-                                char text[DL_LAST_SEEN_SIZE])
+dl_last_seen
+dl_operation_last_seen(uint64_t seen, const char *never)
 {
+    dl_last_seen made;
+
     if (seen == 0) {
-        snprintf(text, DL_LAST_SEEN_SIZE, "%s", never);
+        snprintf(made.text, sizeof made.text, "%s", never);
     } else {
-        snprintf(text, DL_LAST_SEEN_SIZE, " (last seen in #%" PRIu64 ")", seen);
+        snprintf(made.text, sizeof made.text, " (last seen in #%" PRIu64 ")", seen);
     }
+    return made;
 }
 
 dl_status

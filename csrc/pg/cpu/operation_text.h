@@ -12,15 +12,23 @@
 /* Error texts name at most so many late ranks, and count the others. */
 #define DL_NAMED_RANKS 6
 
-/* Writes "all_reduce #5 in group 0"; `op` is a dl_op_type. */
 #define DL_OPERATION_TEXT_SIZE 160
-void dl_operation_describe(uint8_t op, uint64_t sequence, const char *group,
-                           char text[DL_OPERATION_TEXT_SIZE]);
-
-/* Writes " (last seen in #4)", or `never` if `seen` is 0. */
 #define DL_LAST_SEEN_SIZE 64
-void dl_operation_describe_last_seen(uint64_t seen, const char *never,
-                                     char text[DL_LAST_SEEN_SIZE]);
+
+typedef struct dl_operation_text {
+    char text[DL_OPERATION_TEXT_SIZE];
+} dl_operation_text;
+
+typedef struct dl_last_seen {
+    char text[DL_LAST_SEEN_SIZE];
+} dl_last_seen;
+
+/* Returns "all_reduce #5 in group 0"; `op` is a dl_op_type. */
+dl_operation_text dl_operation_describe(uint8_t op, uint64_t sequence,
+                                        const char *group);
+
+/* Returns " (last seen in #4)", or `never` if `seen` is 0. */
+dl_last_seen dl_operation_last_seen(uint64_t seen, const char *never);
 
 /* Returns the thread's last error with `operation` before its text and `suffix` behind
  * it, or as it is if the text names an operation of the group already, which may be

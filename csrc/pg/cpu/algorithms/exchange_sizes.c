@@ -82,16 +82,16 @@ static dl_status
 fail_size(const dl_board *board, int source, int destination)
 {
     const dl_op_context *op = board->op;
-    char operation[DL_OPERATION_TEXT_SIZE];
 
-    dl_operation_describe(op->fingerprint.op,
-                          dl_failure_check_operation(board, op->sequence),
-                          board->options.group_name, operation);
     dl_fingerprint_fail_size(&op->fingerprint, dl_failure_check_name(board, source),
                              dl_exchange_sizes_sent(board, source, destination),
                              dl_failure_check_name(board, destination),
                              size_expected(board, source, destination));
-    return dl_fail_while("%s", operation);
+    return dl_fail_while(
+        "%s", dl_operation_describe(op->fingerprint.op,
+                                    dl_failure_check_operation(board, op->sequence),
+                                    board->options.group_name)
+                  .text);
 }
 
 dl_status

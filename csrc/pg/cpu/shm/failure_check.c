@@ -28,28 +28,26 @@ dl_failure_check_operation(const dl_board *board, uint64_t sequence)
     return (sequence + phases - 1) / phases;
 }
 
-static void
-describe_call(const dl_board *board, uint8_t type, uint64_t sequence,
-              char text[DL_OPERATION_TEXT_SIZE])
+static dl_operation_text
+describe_call(const dl_board *board, uint8_t type, uint64_t sequence)
 {
-    dl_operation_describe(type, dl_failure_check_operation(board, sequence),
-                          board->options.group_name, text);
+    return dl_operation_describe(type, dl_failure_check_operation(board, sequence),
+                                 board->options.group_name);
 }
 
-static void
-describe_operation_at(const dl_board *board, uint64_t at,
-                      char text[DL_OPERATION_TEXT_SIZE])
+static dl_operation_text
+describe_operation_at(const dl_board *board, uint64_t at)
 {
     const dl_board_line *line = &board->lines[at % DL_BOARD_LINES][board->options.rank];
 
-    describe_call(board, line->fingerprint.op, board->sequences[at % DL_BOARD_LINES],
-                  text);
+    return describe_call(board, line->fingerprint.op,
+                         board->sequences[at % DL_BOARD_LINES]);
 }
 
-static void
-describe_operation(const dl_board *board, char text[DL_OPERATION_TEXT_SIZE])
+static dl_operation_text
+describe_operation(const dl_board *board)
 {
-    describe_operation_at(board, board->begun, text);
+    return describe_operation_at(board, board->begun);
 }
 
 static void
@@ -91,46 +89,46 @@ is_awaited(const dl_wanted *wanted, int rank)
            && load_word(wanted->words, rank) < wanted->value;
 }
 
-/* Writes " (last seen in #4)", or nothing if the rank is in this operation: in a group
- * of several hosts it may be at the first of two phases. */
-static void
-describe_last_seen(const dl_board *board, int rank, char text[DL_LAST_SEEN_SIZE])
+/* Returns the last operation that `rank` has called, whichever of its phases it is at. */
+static uint64_t
+last_called(const dl_board *board, int rank)
 {
-    uint64_t seen =
-        dl_failure_check_operation(board, dl_failure_check_last_seen(board, rank));
-
-    if (seen >= dl_failure_check_operation(board, board->op->sequence)) {
-        text[0] = '\0';
-    } else {
-        dl_operation_describe_last_seen(seen, NOT_BEGUN, text);
-    }
+    return dl_failure_check_operation(board, dl_failure_check_last_seen(board, rank));
 }
 
-/* Returns true if `rank` has called the operation, whichever of its phases it is
- * at. */
 static bool
 has_called(const dl_board *board, int rank)
 {
-    return dl_failure_check_operation(board, dl_failure_check_last_seen(board, rank))
+    return last_called(board, rank)
            >= dl_failure_check_operation(board, board->op->sequence);
+}
+
+/* Returns " (last seen in #4)", or nothing if the rank is in this operation: in a group
+ * of several hosts it may be at the first of two phases. */
+static dl_last_seen
+describe_last_seen(const dl_board *board, int rank)
+{
+    uint64_t seen = last_called(board, rank);
+
+    return seen >= dl_failure_check_operation(board, board->op->sequence)
+               ? (dl_last_seen){""}
+               : dl_operation_last_seen(seen, NOT_BEGUN);
 }
 
 static dl_status
 fail_gone(const dl_board *board, int rank, dl_member_state state)
 {
-    char operation[DL_OPERATION_TEXT_SIZE];
+    dl_operation_text operation = describe_operation(board);
     char peer[DL_PEER_TEXT_SIZE];
-    char seen[DL_LAST_SEEN_SIZE];
 
-    describe_operation(board, operation);
     describe_rank(board, rank, peer);
-    describe_last_seen(board, rank, seen);
     if (state == DL_ABORTED) {
-        return dl_fail(DL_PEER_LOST, "%s: %s: %.*s", operation, peer,
+        return dl_fail(DL_PEER_LOST, "%s: %s: %.*s", operation.text, peer,
                        DL_BOARD_REASON_SIZE, board->members[rank].reason);
     }
-    return dl_fail(DL_PEER_LOST, "%s: %s %s%s", operation, peer,
-                   state == DL_LEFT ? "left the group" : "exited or was killed", seen);
+    return dl_fail(DL_PEER_LOST, "%s: %s %s%s", operation.text, peer,
+                   state == DL_LEFT ? "left the group" : "exited or was killed",
+                   describe_last_seen(board, rank).text);
 }
 
 /* A rank that has ended or left fails this operation if it has not reached it, or if
@@ -189,20 +187,18 @@ static void
 append_late(const dl_board *board, int rank, list_text *text)
 {
     char peer[DL_PEER_TEXT_SIZE];
-    char seen[DL_LAST_SEEN_SIZE];
 
     describe_rank(board, rank, peer);
-    describe_last_seen(board, rank, seen);
-    dl_text_append(
-        text->data, sizeof text->data, &text->size, "%s%s, which %s%s",
-        text->size > 0 ? "; " : "", peer,
-        has_called(board, rank) ? "has not finished it" : "has not called it", seen);
+    dl_text_append(text->data, sizeof text->data, &text->size, "%s%s, which %s%s",
+                   text->size > 0 ? "; " : "", peer,
+                   has_called(board, rank) ? "has not finished it"
+                                           : "has not called it",
+                   describe_last_seen(board, rank).text);
 }
 
 static dl_status
 fail_late_ranks(const dl_board *board, const dl_wanted *wanted)
 {
-    char operation[DL_OPERATION_TEXT_SIZE];
     int64_t limit = board->op->deadline.limit / DL_MILLISECOND;
     list_text late = {.size = 0};
     int count = 0;
@@ -219,9 +215,8 @@ fail_late_ranks(const dl_board *board, const dl_wanted *wanted)
         dl_text_append(late.data, sizeof late.data, &late.size, "; and %d more",
                        count - DL_NAMED_RANKS);
     }
-    describe_operation(board, operation);
     return dl_fail(DL_TIMEOUT, "%s timed out after %" PRId64 "ms: waiting for %s",
-                   operation, limit, late.data);
+                   describe_operation(board).text, limit, late.data);
 }
 
 typedef struct pending_timeout {
@@ -312,16 +307,13 @@ check_abort(dl_board *board)
 uint64_t
 dl_failure_check_describe_ended(const dl_board *board, int rank, dl_error *message)
 {
-    uint64_t seen =
-        dl_failure_check_operation(board, dl_failure_check_last_seen(board, rank));
+    uint64_t seen = last_called(board, rank);
     char peer[DL_PEER_TEXT_SIZE];
-    char last[DL_LAST_SEEN_SIZE];
 
-    dl_operation_describe_last_seen(seen, NOT_BEGUN, last);
     describe_rank(board, rank, peer);
     message->status = DL_PEER_LOST;
     snprintf(message->text, sizeof message->text, "%s exited or was killed%s", peer,
-             last);
+             dl_operation_last_seen(seen, NOT_BEGUN).text);
     return seen;
 }
 
@@ -334,23 +326,13 @@ dl_failure_check_is_notified(const dl_board *board)
 }
 
 static dl_status
-fail_in_operation(const dl_board *board)
-{
-    char operation[DL_OPERATION_TEXT_SIZE];
-
-    describe_operation(board, operation);
-    return dl_operation_fail(operation, "");
-}
-
-static dl_status
 check_elsewhere(const dl_board *board)
 {
     const dl_board_options *options = &board->options;
 
-    if (options->elsewhere == NULL || options->elsewhere(options->context) == DL_OK) {
-        return DL_OK;
-    }
-    return fail_in_operation(board);
+    return options->elsewhere == NULL || options->elsewhere(options->context) == DL_OK
+               ? DL_OK
+               : dl_operation_fail(describe_operation(board).text, "");
 }
 
 /* Fails because `rank` left the group, unless another cause arrives within a short
@@ -428,13 +410,12 @@ dl_failure_check_mismatch(const dl_board *board, uint64_t at, int other)
     int self = board->options.rank;
     int first = self < other ? self : other;
     int second = self < other ? other : self;
-    char operation[DL_OPERATION_TEXT_SIZE];
     char calls[2][DL_FINGERPRINT_TEXT_SIZE];
 
-    describe_operation_at(board, at, operation);
     dl_fingerprint_describe(&lines[first].fingerprint, calls[0], sizeof calls[0]);
     dl_fingerprint_describe(&lines[second].fingerprint, calls[1], sizeof calls[1]);
-    return dl_fail(DL_MISMATCH, "%s: rank %d called %s, rank %d called %s", operation,
+    return dl_fail(DL_MISMATCH, "%s: rank %d called %s, rank %d called %s",
+                   describe_operation_at(board, at).text,
                    dl_failure_check_name(board, first), calls[0],
                    dl_failure_check_name(board, second), calls[1]);
 }
@@ -462,7 +443,6 @@ dl_failure_check_message(const dl_board *board, const dl_op_context *op,
                          const dl_error *error)
 {
     dl_error message = *error;
-    char operation[DL_OPERATION_TEXT_SIZE];
     char peer[DL_PEER_TEXT_SIZE];
 
     if (atomic_load(&board->is_aborted)) {
@@ -474,6 +454,6 @@ dl_failure_check_message(const dl_board *board, const dl_op_context *op,
                  DL_ERROR_TEXT_SIZE - DL_PEER_TEXT_SIZE - 16, error->text);
         return message;
     }
-    describe_call(board, op->fingerprint.op, op->sequence, operation);
-    return dl_operation_error_for_others(error, operation);
+    return dl_operation_error_for_others(
+        error, describe_call(board, op->fingerprint.op, op->sequence).text);
 }

@@ -337,23 +337,21 @@ dl_traffic_next(dl_traffic *traffic)
 /* When a wait cannot end, and which rank is the cause: the checks between slices of
  * sleep, and the error text for each way to fail, as in shm/failure_check.h. */
 
-static void
-describe_operation(const dl_traffic *self, char text[DL_OPERATION_TEXT_SIZE])
+static dl_operation_text
+describe_operation(const dl_traffic *self)
 {
-    dl_operation_describe(self->op->fingerprint.op, self->op->sequence,
-                          self->options.group_name, text);
+    return dl_operation_describe(self->op->fingerprint.op, self->op->sequence,
+                                 self->options.group_name);
 }
 
-/* Writes " (last seen in #4)", or nothing if the rank is in this operation. */
-static void
-describe_last_seen(const dl_traffic *self, const dl_route *route,
-                   char text[DL_LAST_SEEN_SIZE])
+/* Returns " (last seen in #4)", or nothing if the rank is in this operation. */
+static dl_last_seen
+describe_last_seen(const dl_traffic *self, const dl_route *route)
 {
-    text[0] = '\0';
-    if (route->heard < self->op->sequence) {
-        dl_operation_describe_last_seen(
-            route->heard, " (nothing has been received from it yet)", text);
-    }
+    return route->heard >= self->op->sequence
+               ? (dl_last_seen){""}
+               : dl_operation_last_seen(route->heard,
+                                        " (nothing has been received from it yet)");
 }
 
 /* Returns the thread's last error, with the current operation in its text unless the
@@ -363,17 +361,15 @@ static dl_status
 fail_in_operation(const dl_traffic *traffic, const dl_route *route)
 {
     dl_error error = *dl_last_error();
-    char operation[DL_OPERATION_TEXT_SIZE];
-    char seen[DL_LAST_SEEN_SIZE] = "";
+    dl_last_seen seen = {""};
 
     /* A rank that has left in order is lost to this rank's operation. */
     error.status = error.status == DL_CLOSED ? DL_PEER_LOST : error.status;
     (void)dl_rethrow(&error);
-    describe_operation(traffic, operation);
     if (error.status == DL_PEER_LOST && route != NULL && !route->is_told) {
-        describe_last_seen(traffic, route, seen);
+        seen = describe_last_seen(traffic, route);
     }
-    return dl_operation_fail(operation, seen);
+    return dl_operation_fail(describe_operation(traffic).text, seen.text);
 }
 
 static bool
@@ -395,7 +391,6 @@ static void
 describe_late(const dl_traffic *self, char *text, size_t size)
 {
     char peer[DL_PEER_TEXT_SIZE];
-    char seen[DL_LAST_SEEN_SIZE];
     size_t used = 0;
     int count = 0;
 
@@ -403,9 +398,9 @@ describe_late(const dl_traffic *self, char *text, size_t size)
         const dl_route *route = self->routes[rank];
         if (route != NULL && is_awaited(self, route) && ++count <= DL_NAMED_RANKS) {
             dl_peer_describe(dl_bundle_options(&route->link)->there, rank, peer);
-            describe_last_seen(self, route, seen);
             used += (size_t)snprintf(text + used, size - used, "%s%s%s",
-                                     count == 1 ? "" : ", ", peer, seen);
+                                     count == 1 ? "" : ", ", peer,
+                                     describe_last_seen(self, route).text);
         }
     }
     if (count > DL_NAMED_RANKS) {
@@ -416,15 +411,14 @@ describe_late(const dl_traffic *self, char *text, size_t size)
 dl_status
 dl_traffic_fail_late(const dl_traffic *traffic)
 {
-    char operation[DL_OPERATION_TEXT_SIZE];
     char late[DL_NAMED_RANKS * (DL_PEER_TEXT_SIZE + DL_LAST_SEEN_SIZE + 2) + 32] = "";
 
     describe_late(traffic, late, sizeof late);
-    describe_operation(traffic, operation);
     return dl_fail(DL_TIMEOUT,
                    "%s timed out after %" PRId64
                    "ms: waiting for %s, or for other ranks of the same host",
-                   operation, traffic->op->deadline.limit / DL_MILLISECOND, late);
+                   describe_operation(traffic).text,
+                   traffic->op->deadline.limit / DL_MILLISECOND, late);
 }
 
 /* Returns DL_OK, or fails with the cause that was given to dl_traffic_abort(). */
@@ -521,10 +515,7 @@ check_wait(dl_traffic *traffic)
 static dl_error
 message_for_others(const dl_traffic *traffic, const dl_error *error)
 {
-    char operation[DL_OPERATION_TEXT_SIZE];
-
-    describe_operation(traffic, operation);
-    return dl_operation_error_for_others(error, operation);
+    return dl_operation_error_for_others(error, describe_operation(traffic).text);
 }
 
 /* Fails the operation after a route has failed.  The end of a connection has no reason;
