@@ -6,9 +6,15 @@
 
 #include "base/thread.h"
 
-/* Returns the number of the links that there may be. */
+typedef struct dl_probe {
+    dl_link *link;   /* NULL: not looked at yet */
+    uint64_t looked; /* number of its last look */
+    bool is_broken;  /* it was open, and ended without a notice */
+} dl_probe;
+
+/* Returns the number of the entries. */
 static int
-link_count(const dl_probes *self)
+entry_count(const dl_probes *self)
 {
     return 2 * self->size;
 }
@@ -19,14 +25,8 @@ dl_probes_init(dl_probes *probes, const dl_probes *options)
     DL_TRY(dl_dial_configure());
     *probes = *options;
     probes->fork_generation = dl_fork_generation();
-    size_t count = (size_t)link_count(probes);
-    probes->links = calloc(count, sizeof *probes->links);
-    probes->looked = calloc(count, sizeof *probes->looked);
-    probes->is_broken = calloc(count, sizeof *probes->is_broken);
-    if (probes->links == NULL || probes->looked == NULL || probes->is_broken == NULL) {
-        free(probes->links);
-        free(probes->looked);
-        free(probes->is_broken);
+    probes->entries = calloc((size_t)entry_count(probes), sizeof *probes->entries);
+    if (probes->entries == NULL) {
         *probes = (dl_probes){0};
         return dl_fail_no_memory();
     }
@@ -39,18 +39,16 @@ dl_probes_fini(dl_probes *probes)
 {
     bool is_own = probes->fork_generation == dl_fork_generation();
 
-    if (probes->links == NULL) {
+    if (probes->entries == NULL) {
         return;
     }
-    for (int i = 0; i < link_count(probes); i++) {
-        if (probes->links[i] != NULL && is_own) {
-            dl_link_fini(probes->links[i]);
+    for (int i = 0; i < entry_count(probes); i++) {
+        if (probes->entries[i].link != NULL && is_own) {
+            dl_link_fini(probes->entries[i].link);
         }
-        free(probes->links[i]);
+        free(probes->entries[i].link);
     }
-    free(probes->links);
-    free(probes->looked);
-    free(probes->is_broken);
+    free(probes->entries);
     pthread_mutex_destroy(&probes->lock);
     *probes = (dl_probes){0};
 }
@@ -73,14 +71,15 @@ static void
 close_oldest(dl_probes *self)
 {
     while (self->open >= DL_PROBES_OPEN) {
-        int oldest = -1;
-        for (int i = 0; i < link_count(self); i++) {
-            bool has_probe = self->links[i] != NULL && is_open(self->links[i]);
-            if (has_probe && (oldest < 0 || self->looked[i] < self->looked[oldest])) {
-                oldest = i;
+        const dl_probe *oldest = NULL;
+        for (int i = 0; i < entry_count(self); i++) {
+            const dl_probe *each = &self->entries[i];
+            if (each->link != NULL && is_open(each->link)
+                && (oldest == NULL || each->looked < oldest->looked)) {
+                oldest = each;
             }
         }
-        close_probe(self, self->links[oldest]);
+        close_probe(self, oldest->link);
     }
 }
 
@@ -89,22 +88,20 @@ static dl_link *
 link_to_locked(dl_probes *self, int index)
 {
     int rank = index % self->size;
+    dl_link **link = &self->entries[index].link;
     dl_tcp_contact tcp;
     dl_link_options options = {
         .group = "", .there = &self->peers[rank], .rank = self->rank};
 
-    if (self->links[index] == NULL) {
-        self->links[index] = calloc(1, sizeof **self->links);
-        if (self->links[index] != NULL) {
-            dl_tcp_contacts_find(&self->tcp_contacts, rank, &tcp);
-            dl_link_options_aim(&options, &tcp, 0);
-            if (index >= self->size) {
-                options.address.socket.ip4.sin_port = htons(tcp.life_port);
-            }
-            dl_link_init(self->links[index], &options);
+    if (*link == NULL && (*link = calloc(1, sizeof **link)) != NULL) {
+        dl_tcp_contacts_find(&self->tcp_contacts, rank, &tcp);
+        dl_link_options_aim(&options, &tcp, 0);
+        if (index >= self->size) {
+            options.address.socket.ip4.sin_port = htons(tcp.life_port);
         }
+        dl_link_init(*link, &options);
     }
-    return self->links[index];
+    return *link;
 }
 
 /* Returns DL_CLOSED if the process has said that it leaves.  A failed probe is closed,
@@ -113,6 +110,7 @@ static dl_status
 check_locked(dl_probes *self, int index, int name)
 {
     dl_link *link = link_to_locked(self, index);
+    dl_probe *probe = &self->entries[index];
 
     self->is_silent = false;
     if (link == NULL) {
@@ -122,14 +120,14 @@ check_locked(dl_probes *self, int index, int name)
         close_oldest(self);
         self->open++;
     }
-    self->looked[index] = ++self->look;
+    probe->looked = ++self->look;
     link->options.peer = name;
     bool was_open = link->probe.stage == DL_DIAL_OPEN;
     dl_status status = dl_link_probe(link);
     if (link->probe.stage == DL_DIAL_OPEN && status != DL_PEER_LOST) {
-        self->is_broken[index] = false;
+        probe->is_broken = false;
     } else if (was_open && status == DL_PEER_LOST) {
-        self->is_broken[index] = true;
+        probe->is_broken = true;
     }
     self->is_silent = status == DL_PEER_LOST && dl_dial_is_host_lost(&link->probe);
     if (!is_open(link)) {
@@ -143,7 +141,7 @@ check_locked(dl_probes *self, int index, int name)
 dl_status
 dl_probes_poll(dl_probes *probes, int rank, int name)
 {
-    if (probes->links == NULL) {
+    if (probes->entries == NULL) {
         return DL_OK;
     }
     pthread_mutex_lock(&probes->lock);
@@ -158,13 +156,13 @@ dl_probes_lost(dl_probes *probes, int rank, int name)
 {
     dl_status status = DL_OK;
 
-    if (probes->links == NULL) {
+    if (probes->entries == NULL) {
         return DL_OK;
     }
     pthread_mutex_lock(&probes->lock);
     (void)check_locked(probes, rank, name);
-    if (probes->is_broken[rank]) {
-        status = dl_dial_fail_lost(&probes->links[rank]->options,
+    if (probes->entries[rank].is_broken) {
+        status = dl_dial_fail_lost(&probes->entries[rank].link->options,
                                    "exited or was killed, or cannot be reached");
     }
     pthread_mutex_unlock(&probes->lock);
@@ -178,7 +176,7 @@ dl_probes_has_ended(dl_probes *probes, int rank)
 {
     dl_tcp_contact tcp;
 
-    if (probes->links == NULL) {
+    if (probes->entries == NULL) {
         return false;
     }
     pthread_mutex_lock(&probes->lock);

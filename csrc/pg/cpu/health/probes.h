@@ -26,11 +26,7 @@ typedef struct dl_probes {
     uint32_t fork_generation;
     pthread_mutex_t lock;
     /* guarded by lock */
-    /* The next three are by rank, and then again for probes of the ranks' life
-     * ports. */
-    dl_link **links;  /* NULL: not looked at yet */
-    uint64_t *looked; /* number of its last look */
-    bool *is_broken;  /* its probe was open, and ended without a notice */
+    struct dl_probe *entries; /* by rank, and then again for the ranks' life ports */
     uint64_t look;
     int open;       /* number of links with a connection */
     bool is_silent; /* at the last look nothing answered at the rank's host */
