@@ -93,8 +93,14 @@ check_access(dl_window *self, const char *what, const dl_window_access *access)
     return DL_OK;
 }
 
+static bool
+is_plain(const dl_tensor *tensor)
+{
+    return tensor == NULL || (tensor->pieces == NULL && dl_tensor_is_plain(tensor));
+}
+
 /* Returns where `size` bytes of an array begin, from byte `at` on: in place, or in
- * `stage`, to which they are copied. */
+ * `stage`, to which they are copied if it is not NULL. */
 static const void *
 contiguous_part(const dl_tensor *tensor, size_t at, size_t size, void *stage)
 {
@@ -108,53 +114,27 @@ contiguous_part(const dl_tensor *tensor, size_t at, size_t size, void *stage)
     return stage;
 }
 
-static bool
-is_plain(const dl_tensor *tensor)
-{
-    return tensor == NULL || (tensor->pieces == NULL && dl_tensor_is_plain(tensor));
-}
-
-/* Passes an access on, whose arrays are contiguous already. */
+/* Passes an access on in pieces, each of which is made contiguous in one of the three
+ * stages; these are NULL if the arrays are contiguous already. */
 static dl_status
-carry_out_whole(dl_window *self, dl_access *asked, const dl_window_access *access,
-                size_t size, dl_deadline deadline)
+pass_pieces(dl_window *self, const dl_access *asked, const dl_window_access *access,
+            size_t piece, uint8_t *const stages[3], dl_deadline deadline)
 {
-    asked->size = size;
-    asked->input = contiguous_part(access->input, 0, size, NULL);
-    asked->compared = contiguous_part(access->compared, 0, size, NULL);
-    asked->output = access->output == NULL ? NULL : access->output->data;
-    return self->part->ops->access(self->part, asked, deadline);
-}
-
-/* The same for arrays with strides, piece by piece. */
-static dl_status
-carry_out_staged(dl_window *self, dl_access *asked, const dl_window_access *access,
-                 size_t size, dl_deadline deadline)
-{
-    size_t item = self->item_size;
-    size_t piece = item > STAGE ? item : STAGE / item * item;
-    uint64_t offset = asked->offset;
-    dl_status status = DL_OK;
-
-    piece = size < piece ? size : piece;
-    uint8_t *stage = malloc(3 * piece);
-    if (stage == NULL) {
-        return dl_fail_no_memory();
-    }
-    for (size_t at = 0; status == DL_OK && at < size; at += piece) {
-        asked->size = size - at < piece ? size - at : piece;
-        asked->offset = offset + at;
-        asked->input = contiguous_part(access->input, at, asked->size, stage);
-        asked->compared =
-            contiguous_part(access->compared, at, asked->size, stage + piece);
-        asked->output = access->output == NULL ? NULL : stage + 2 * piece;
-        status = self->part->ops->access(self->part, asked, deadline);
-        if (status == DL_OK && access->output != NULL) {
-            dl_strided_scatter_part(access->output, asked->output, at, asked->size);
+    for (size_t at = 0; at < asked->size; at += piece) {
+        dl_access part = *asked;
+        part.size = asked->size - at < piece ? asked->size - at : piece;
+        part.offset += at;
+        part.input = contiguous_part(access->input, at, part.size, stages[0]);
+        part.compared = contiguous_part(access->compared, at, part.size, stages[1]);
+        part.output = access->output == NULL ? NULL
+                      : stages[2] == NULL    ? access->output->data
+                                             : stages[2];
+        DL_TRY(self->part->ops->access(self->part, &part, deadline));
+        if (access->output != NULL && stages[2] != NULL) {
+            dl_strided_scatter_part(access->output, stages[2], at, part.size);
         }
     }
-    free(stage);
-    return status;
+    return DL_OK;
 }
 
 /* Carries out an access that was checked. */
@@ -162,23 +142,31 @@ static dl_status
 carry_out_access(dl_window *self, dl_access_kind kind, const dl_window_access *access,
                  dl_deadline deadline)
 {
+    size_t item = self->item_size;
     dl_access asked = {
         .kind = kind,
         .rank = access->rank,
-        .offset = (uint64_t)access->offset * self->item_size,
+        .offset = (uint64_t)access->offset * item,
+        .size = dl_tensor_size(first_of(access)),
         .update = access->update,
         .factor = access->factor,
     };
-    size_t size = dl_tensor_size(first_of(access));
-    bool is_contiguous = is_plain(access->input) && is_plain(access->compared)
-                         && is_plain(access->output);
 
-    if (size == 0) {
-        return DL_OK;
+    if (asked.size == 0
+        || (is_plain(access->input) && is_plain(access->compared)
+            && is_plain(access->output))) {
+        return pass_pieces(self, &asked, access, asked.size, (uint8_t *[3]){NULL},
+                           deadline);
     }
-    dl_status status = is_contiguous
-                           ? carry_out_whole(self, &asked, access, size, deadline)
-                           : carry_out_staged(self, &asked, access, size, deadline);
+    size_t piece = item > STAGE ? item : STAGE / item * item;
+    piece = asked.size < piece ? asked.size : piece;
+    uint8_t *stage = malloc(3 * piece);
+    if (stage == NULL) {
+        return dl_fail_no_memory();
+    }
+    uint8_t *const stages[3] = {stage, stage + piece, stage + 2 * piece};
+    dl_status status = pass_pieces(self, &asked, access, piece, stages, deadline);
+    free(stage);
     return status;
 }
 
