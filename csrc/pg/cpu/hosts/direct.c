@@ -164,17 +164,6 @@ copy_own_block(const dl_tensor *input, const dl_tensor *output)
     }
 }
 
-/* The part of a gather or scatter after the first phase. */
-static dl_status
-run_direct(direct *self)
-{
-    const dl_op_context *last = dl_hosts_last(self->hosts);
-
-    DL_TRY(dl_hosts_greet(self->hosts));
-    DL_TRY(exchange_blocks(self));
-    return dl_hosts_arrive(self->hosts, last);
-}
-
 /* Returns the tensors of this host's ranks, by local rank, in the scratch list `side`;
  * NULL for NULL. */
 static const dl_tensor *
@@ -188,56 +177,60 @@ locals_of(dl_hosts *hosts, const dl_tensor *tensors, int side)
     return tensors == NULL ? NULL : hosts->locals[side];
 }
 
-dl_status
-dl_hosts_gather(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
+/* A gather or a scatter.  The ranks of the root's host move theirs through the board, in
+ * which the root's list has those of this host only. */
+static dl_status
+run_rooted(dl_hosts *hosts, const dl_op_context *op, const dl_call *call,
+           direct *between)
 {
     const dl_layout *layout = hosts->layout;
+    bool is_gather = call->op == DL_GATHER;
     bool is_home = layout->host_of[call->root] == layout->host;
-    direct between = {.hosts = hosts,
-                      .outgoing = &call->tensor,
-                      .incoming = call->outputs,
-                      .source = -1,
-                      .target = call->root};
-    const dl_op_context *first = dl_hosts_first_one_way(hosts, op, DL_GATHER);
-
-    if (is_home && hosts->board != NULL) {
-        dl_call within = *call;
-        within.root = layout->local_rank_of[call->root];
-        within.outputs = locals_of(hosts, call->outputs, 0);
-        DL_TRY(dl_gather_board(hosts->exchange, first, &within));
-    } else {
-        DL_TRY(dl_hosts_arrive(hosts, first));
-    }
-    if (is_home && hosts->board == NULL) {
-        copy_own_block(&call->tensor, &call->outputs[layout->rank]);
-    }
-    return run_direct(&between);
-}
-
-dl_status
-dl_hosts_scatter(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
-{
-    const dl_layout *layout = hosts->layout;
-    bool is_home = layout->host_of[call->root] == layout->host;
-    direct between = {.hosts = hosts,
-                      .outgoing = call->inputs,
-                      .incoming = &call->tensor,
-                      .source = call->root,
-                      .target = -1};
-    const dl_op_context *first = dl_hosts_first_one_way(hosts, op, DL_SCATTER);
+    const dl_op_context *first = dl_hosts_first_one_way(hosts, op, call->op);
 
     if (is_home && hosts->board != NULL) {
         dl_call within = *call;
         within.root = layout->local_rank_of[call->root];
         within.inputs = locals_of(hosts, call->inputs, 0);
-        DL_TRY(dl_scatter_board(hosts->exchange, first, &within));
+        within.outputs = locals_of(hosts, call->outputs, 0);
+        DL_TRY(is_gather ? dl_gather_board(hosts->exchange, first, &within)
+                         : dl_scatter_board(hosts->exchange, first, &within));
     } else {
         DL_TRY(dl_hosts_arrive(hosts, first));
     }
-    if (is_home && hosts->board == NULL) {
+    if (is_home && hosts->board == NULL && is_gather) {
+        copy_own_block(&call->tensor, &call->outputs[layout->rank]);
+    } else if (is_home && hosts->board == NULL) {
         copy_own_block(&call->inputs[layout->rank], &call->tensor);
     }
-    return run_direct(&between);
+    const dl_op_context *last = dl_hosts_last(hosts);
+    DL_TRY(dl_hosts_greet(hosts));
+    DL_TRY(exchange_blocks(between));
+    return dl_hosts_arrive(hosts, last);
+}
+
+dl_status
+dl_hosts_gather(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
+{
+    direct between = {.hosts = hosts,
+                      .outgoing = &call->tensor,
+                      .incoming = call->outputs,
+                      .source = -1,
+                      .target = call->root};
+
+    return run_rooted(hosts, op, call, &between);
+}
+
+dl_status
+dl_hosts_scatter(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
+{
+    direct between = {.hosts = hosts,
+                      .outgoing = call->inputs,
+                      .incoming = &call->tensor,
+                      .source = call->root,
+                      .target = -1};
+
+    return run_rooted(hosts, op, call, &between);
 }
 
 dl_status
