@@ -63,15 +63,12 @@ CHECK_CASE(version_2_takes_the_tightest_of_all_parents)
     CHECK_EQUAL(dl_cores_quota(root), 500);
 }
 
-CHECK_CASE(version_1_reads_the_cpu_controller_only)
+CHECK_CASE(groups_of_version_1_are_no_quota)
 {
     make_root("5:memory:/m\n4:cpuacct,cpu:/docker/abc\n3:cpuset:/\n");
     write_file("/sys/fs/cgroup/m/cpu.max", "1 100\n");
-    write_file("/sys/fs/cgroup/cpu/docker/abc/cpu.cfs_quota_us", "-1\n");
-    write_file("/sys/fs/cgroup/cpu/docker/abc/cpu.cfs_period_us", "100000\n");
+    write_file("/sys/fs/cgroup/docker/abc/cpu.max", "1 100\n");
     CHECK(dl_cores_quota(root) == DL_CORES_UNLIMITED);
-    write_file("/sys/fs/cgroup/cpu/docker/abc/cpu.cfs_quota_us", "250000\n");
-    CHECK_EQUAL(dl_cores_quota(root), 2500);
 }
 
 CHECK_CASE(a_container_sees_its_quota_at_the_mount)

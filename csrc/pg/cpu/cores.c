@@ -5,49 +5,28 @@
 #include <limits.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Reads two numbers; returns false if the first is missing, or is "max".  A file with
- * one number leaves `*second` alone. */
-static bool
-read_numbers(const char *path, int64_t *first, int64_t *second)
-{
-    FILE *file = fopen(path, "re");
-    int got = 0;
-
-    if (file != NULL) {
-        got = fscanf(file, "%" SCNd64 " %" SCNd64, first, second);
-        fclose(file);
-    }
-    return got > 0;
-}
-
-static int64_t
-in_thousandths(int64_t quota, int64_t period)
-{
-    return quota > 0 && period > 0 ? quota * 1000 / period : DL_CORES_UNLIMITED;
-}
-
-/* Returns the quota of one control group: version 2 has it in one file, version 1 in
- * two. */
+/* Returns the quota of one control group, whose file has two numbers, or "max" in place
+ * of the first. */
 static int64_t
 group_quota(const char *folder)
 {
     char path[PATH_MAX + 32];
-    int64_t quota = -1;
-    int64_t period = -1;
+    int64_t quota = 0;
+    int64_t period = 0;
 
     snprintf(path, sizeof path, "%s/cpu.max", folder);
-    if (!read_numbers(path, &quota, &period)) {
-        snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder);
-        read_numbers(path, &quota, &period);
-        snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
-        read_numbers(path, &period, &period);
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return DL_CORES_UNLIMITED;
     }
-    return in_thousandths(quota, period);
+    int got = fscanf(file, "%" SCNd64 " %" SCNd64, &quota, &period);
+    fclose(file);
+    return got == 2 && quota > 0 && period > 0 ? quota * 1000 / period
+                                               : DL_CORES_UNLIMITED;
 }
 
 /* Returns the lowest quota of a group and its parents up to the mount.  In a container,
@@ -59,12 +38,10 @@ least_quota(const char *mount, const char *group)
     char folder[PATH_MAX];
     int64_t least = DL_CORES_UNLIMITED;
     size_t mount_size = strlen(mount);
-    bool is_root = strcmp(group, "/") == 0;
 
-    /* Most systems have one or two of the mounts, and each missing file costs a search. */
-    if (access(mount, F_OK) != 0
-        || snprintf(folder, sizeof folder, "%s%s", mount, is_root ? "" : group)
-               >= (int)sizeof folder) {
+    if (snprintf(folder, sizeof folder, "%s%s", mount,
+                 strcmp(group, "/") == 0 ? "" : group)
+        >= (int)sizeof folder) {
         return least;
     }
     for (;;) {
@@ -78,53 +55,28 @@ least_quota(const char *mount, const char *group)
     }
 }
 
-/* Returns the lowest quota for one line of /proc/self/cgroup:
- * "4:cpu,cpuacct:/some/group" or "0::/some/group". */
-static int64_t
-line_quota(const char *root, char *line)
-{
-    static const char *const mounts[] = {"", "/unified", "/cpu", "/cpu,cpuacct"};
-    char *save = NULL;
-    char *controllers = strchr(line, ':');
-    int64_t least = DL_CORES_UNLIMITED;
-
-    line[strcspn(line, "\n")] = '\0';
-    char *group = controllers == NULL ? NULL : strchr(controllers + 1, ':');
-    if (group == NULL) {
-        return least;
-    }
-    *group++ = '\0';
-    bool has_cpu = controllers[1] == '\0';
-    for (char *word = strtok_r(controllers + 1, ",", &save); word != NULL;
-         word = strtok_r(NULL, ",", &save)) {
-        has_cpu = has_cpu || strcmp(word, "cpu") == 0;
-    }
-    for (size_t i = 0; has_cpu && i < sizeof mounts / sizeof *mounts; i++) {
-        char mount[PATH_MAX];
-        snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s", root, mounts[i]);
-        int64_t quota = least_quota(mount, group);
-        least = quota < least ? quota : least;
-    }
-    return least;
-}
-
 int64_t
 dl_cores_quota(const char *root)
 {
+    static const char own_group[] = "0::";
     char line[PATH_MAX];
-    int64_t least = DL_CORES_UNLIMITED;
+    char mount[PATH_MAX];
+    int64_t quota = DL_CORES_UNLIMITED;
 
+    snprintf(mount, sizeof mount, "%s/sys/fs/cgroup", root);
     snprintf(line, sizeof line, "%s/proc/self/cgroup", root);
     FILE *file = fopen(line, "re");
     if (file == NULL) {
-        return least;
+        return quota;
     }
     while (fgets(line, sizeof line, file) != NULL) {
-        int64_t quota = line_quota(root, line);
-        least = quota < least ? quota : least;
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, own_group, sizeof own_group - 1) == 0) {
+            quota = least_quota(mount, line + sizeof own_group - 1);
+        }
     }
     fclose(file);
-    return least;
+    return quota;
 }
 
 void

@@ -28,8 +28,8 @@ void dl_cores_join(dl_cores *all, const dl_cores *one);
 /* Returns the number of whole cores, at least 1. */
 int dl_cores_count(const dl_cores *cores);
 
-/* Returns the lowest quota of this process's control groups, of both versions.  `root`
- * is put before the paths of /proc and /sys; it is "" except in tests. */
+/* Returns the lowest quota of this process's control groups, of version 2.  `root` is
+ * put before the paths of /proc and /sys; it is "" except in tests. */
 int64_t dl_cores_quota(const char *root);
 
 #endif
