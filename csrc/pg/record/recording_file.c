@@ -19,6 +19,7 @@
 #include "base/thread.h"
 
 #define NAME_SIZE 96 /* of a file or folder */
+#define FOLDERS 2    /* that recordings may be in */
 
 #define CLAIM_FILE "claim"
 #define CLAIM_SIZE 4096
@@ -221,36 +222,21 @@ sweep_folders(const char *runtime, dl_deadline deadline)
     closedir(list);
 }
 
-static bool
-put_path(char path[PATH_MAX], const char *base, const char *end)
-{
-    int size = base == NULL || base[0] != '/'
-                   ? -1
-                   : snprintf(path, PATH_MAX, "%s%s", base, end);
-
-    return size >= 0 && size < PATH_MAX;
-}
-
 bool
 dl_recording_folder(int number, char path[PATH_MAX])
 {
+    static const char *const bases[FOLDERS] = {"/dev/shm", "/tmp"};
     const char *chosen = getenv("DISTLITE_RUNTIME_DIR");
-    char own[32];
 
-    snprintf(own, sizeof own, "/distlite-%u", (unsigned)geteuid());
-    if (chosen != NULL && chosen[0] != '\0') {
-        return number == 0 && put_path(path, chosen, "");
-    }
-    switch (number) {
-    case 0:
-        return put_path(path, "/dev/shm", own);
-    case 1:
-        return put_path(path, "/tmp", own);
-    case 2:
-        return put_path(path, getenv("XDG_RUNTIME_DIR"), "/distlite");
-    default:
+    if (number >= FOLDERS) {
         return false;
     }
+    if (chosen == NULL || chosen[0] == '\0') {
+        snprintf(path, PATH_MAX, "%s/distlite-%u", bases[number], (unsigned)geteuid());
+        return true;
+    }
+    int size = snprintf(path, PATH_MAX, "%s", chosen);
+    return number == 0 && chosen[0] == '/' && size < PATH_MAX;
 }
 
 /* Opens a runtime folder, which is made if necessary.  In a folder that everybody may
@@ -437,7 +423,7 @@ dl_recording_create(const dl_recording_header *header, size_t size,
     char runtime[PATH_MAX];
     int error = EINVAL;
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < FOLDERS; i++) {
         if (!dl_recording_folder(i, runtime)) {
             continue;
         }
@@ -523,7 +509,7 @@ dl_recordings_sweep(void)
 {
     char runtime[PATH_MAX];
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < FOLDERS; i++) {
         if (dl_recording_folder(i, runtime)) {
             sweep_folders(runtime, dl_deadline_after(-1));
         }
@@ -601,7 +587,7 @@ dl_recordings_of_job(const dl_recording_header *header, dl_recording_visit_fn vi
 
     put_folder_name(name, header);
     put_file_name(own, header);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < FOLDERS; i++) {
         int size = dl_recording_folder(i, folder)
                        ? snprintf(path, sizeof path, "%s/%s", folder, name)
                        : -1;

@@ -37,7 +37,7 @@ typedef struct dl_job_folder {
 } dl_job_folder;
 
 /* Writes the path of runtime folder `number`, best first: $DISTLITE_RUNTIME_DIR alone
- * if that is set, otherwise a folder below /dev/shm, /tmp and $XDG_RUNTIME_DIR.
+ * if that is set, otherwise a folder below /dev/shm and one below /tmp.
  * Returns false if there is no folder of that number. */
 bool dl_recording_folder(int number, char path[PATH_MAX]);
 
