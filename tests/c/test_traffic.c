@@ -636,7 +636,8 @@ CHECK_CASE(the_error_of_a_wait_is_known_before_its_deadline)
     for (int is_known = 0; is_known < 2; is_known++) {
         test_traffics all;
         announced note = {.known = is_known ? "rank 7 is late" : NULL};
-        dl_op_context op = test_op(1, DL_BARRIER, 300 * DL_MILLISECOND);
+        /* It is announced in the last half second, in which the thread has to run. */
+        dl_op_context op = test_op(1, DL_BARRIER, DL_SECOND);
         traffics_init(&all, 2);
         all.traffics[0].options.late = tell_known;
         all.traffics[0].options.announce_timeout = note_foretold;
