@@ -38,24 +38,6 @@ compute_tag(const dl_proof *proof, const dl_secret *secret, const char *side,
 }
 
 static dl_status
-fail_unproved(const dl_proof *proof)
-{
-    return dl_fail(DL_DENIED,
-                   "%s: set DISTLITE_TOKEN or "
-                   "DISTLITE_TOKEN_FILE, or pass token=..., the same in every process",
-                   proof->terms->asked);
-}
-
-static dl_status
-fail_wrong(const dl_proof *proof)
-{
-    return dl_fail(DL_DENIED,
-                   "%s: every process of a job "
-                   "needs the same DISTLITE_TOKEN, DISTLITE_TOKEN_FILE or token=...",
-                   proof->terms->wrong);
-}
-
-static dl_status
 answer_challenge(dl_proof *proof, const uint8_t *nonce, dl_buffer *out)
 {
     memcpy(proof->nonces, nonce, NONCE_SIZE);
@@ -74,7 +56,10 @@ answer_prove(dl_proof *proof, const dl_secret *secret, const uint8_t *mac,
 
     DL_TRY(compute_tag(proof, secret, "client", expected));
     if (!dl_secret_mac_equal(mac, expected)) {
-        return fail_wrong(proof);
+        return dl_fail(DL_DENIED,
+                       "%s: every process of a job needs the same DISTLITE_TOKEN, "
+                       "DISTLITE_TOKEN_FILE or token=...",
+                       proof->terms->wrong);
     }
     DL_TRY(compute_tag(proof, secret, "server", expected));
     dl_put_u8(out, DL_OK);
@@ -97,7 +82,10 @@ dl_proof_answer(dl_proof *proof, const dl_secret *secret, dl_bytes bytes, size_t
         bytes.data[0]
         == (proof->stage == DL_PROOF_BEGIN ? DL_PROOF_CHALLENGE : DL_PROOF_PROVE);
     if (!is_expected || proof->stage > DL_PROOF_ASKED) {
-        status = fail_unproved(proof);
+        status = dl_fail(DL_DENIED,
+                         "%s: set DISTLITE_TOKEN or DISTLITE_TOKEN_FILE, or pass "
+                         "token=..., the same in every process",
+                         proof->terms->asked);
     } else if (bytes.size < DL_PROOF_SIZE) {
         return 0;
     } else if (proof->stage == DL_PROOF_BEGIN) {

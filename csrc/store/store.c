@@ -134,25 +134,25 @@ dl_store_admit(const dl_store *store)
 }
 
 static dl_status
+check_size(const char *what, dl_bytes bytes, size_t limit)
+{
+    return bytes.size <= limit
+               ? DL_OK
+               : dl_fail(DL_INVALID,
+                         "a %s of %zu bytes is longer than the limit of %zu bytes",
+                         what, bytes.size, limit);
+}
+
+static dl_status
 check_key(dl_bytes key)
 {
-    if (key.size > DL_STORE_KEY_LIMIT) {
-        return dl_fail(DL_INVALID,
-                       "a key of %zu bytes is longer than the limit of %d bytes",
-                       key.size, DL_STORE_KEY_LIMIT);
-    }
-    return DL_OK;
+    return check_size("key", key, DL_STORE_KEY_LIMIT);
 }
 
 static dl_status
 check_value(dl_bytes value)
 {
-    if (value.size > DL_STORE_VALUE_LIMIT) {
-        return dl_fail(DL_INVALID,
-                       "a value of %zu bytes is longer than the limit of %u bytes",
-                       value.size, DL_STORE_VALUE_LIMIT);
-    }
-    return DL_OK;
+    return check_size("value", value, DL_STORE_VALUE_LIMIT);
 }
 
 /* Members that a request does not use are empty and pass every check. */

@@ -25,12 +25,6 @@ typedef struct channel {
 /* Parts of an output that are copied at once. */
 #define PARTS 64
 
-static channel *
-channel_of(dl_session *session)
-{
-    return DL_LIST_ENTRY(session, channel, session);
-}
-
 dl_session *
 dl_carrier_sender(dl_session *session)
 {
@@ -181,7 +175,7 @@ dl_carrier_resume(dl_session *session)
 {
     const dl_carrier *carrier = session->carrier;
 
-    follow_up(channel_of(session), dl_session_resume(session));
+    follow_up(DL_LIST_ENTRY(session, channel, session), dl_session_resume(session));
     return dl_output_check(&carrier->session->output);
 }
 

@@ -215,12 +215,6 @@ id_bytes(const dl_process_id *id)
     return (dl_bytes){id->bytes, sizeof id->bytes};
 }
 
-static bool
-is_same(const dl_process_id *left, const dl_process_id *right)
-{
-    return memcmp(left, right, sizeof *left) == 0;
-}
-
 dl_status
 dl_process_find(const dl_process_id *id, dl_process **process)
 {
@@ -577,7 +571,8 @@ dl_process_unref(dl_process *process)
 static dl_status
 watch_locked(dl_process *self, int lifeline, int pidfd, detector **idle)
 {
-    bool is_own = table.has_id && is_same(&self->id, &table.own.id);
+    bool is_own =
+        table.has_id && memcmp(&self->id, &table.own.id, sizeof self->id) == 0;
 
     if (is_own || self->is_watched || atomic_load(&self->has_ended)) {
         dl_socket_close(lifeline);

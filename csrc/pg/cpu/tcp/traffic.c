@@ -511,13 +511,6 @@ check_wait(dl_traffic *traffic)
     return DL_OK;
 }
 
-/* Returns `error` with a text that is true on other ranks. */
-static dl_error
-message_for_others(const dl_traffic *traffic, const dl_error *error)
-{
-    return dl_operation_error_for_others(error, describe_operation(traffic).text);
-}
-
 /* Fails the operation after a route has failed.  The end of a connection has no reason;
  * one that arrives by another way within a short time takes precedence. */
 static dl_status
@@ -677,7 +670,8 @@ void
 dl_traffic_break(dl_traffic *traffic, const int *others, int count)
 {
     dl_error cause = *dl_last_error();
-    dl_error message = message_for_others(traffic, &cause);
+    dl_error message =
+        dl_operation_error_for_others(&cause, describe_operation(traffic).text);
     dl_route *route;
 
     for (int i = 0; i < count; i++) {

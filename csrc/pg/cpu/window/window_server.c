@@ -27,12 +27,6 @@ typedef struct connection {
     bool has_failed; /* an answer could not be sent whole */
 } connection;
 
-static connection *
-connection_of(dl_list *node)
-{
-    return DL_LIST_ENTRY(node, connection, node);
-}
-
 static dl_status
 event_new(int *event)
 {
@@ -203,7 +197,7 @@ static void
 end_connections(dl_window_server *self, const dl_window_served *window, int caller)
 {
     for (dl_list *node = self->connections.next; node != &self->connections;) {
-        connection *each = connection_of(node);
+        connection *each = DL_LIST_ENTRY(node, connection, node);
         node = node->next;
         if (each->window == window && (caller < 0 || caller == each->session.caller)) {
             if (caller >= 0) {
