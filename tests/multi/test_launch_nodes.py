@@ -86,6 +86,45 @@ def test_values_of_other_programs_end_the_job(value):
     assert "Traceback" not in node.errors
 
 
+def come_as_second(launch):
+    """Joins as the launcher of node 1 does, and is ready for the first attempt."""
+    wait_until(lambda: launch.add("come/0", 0) == 1)
+    launch.set("beat/1", "0")
+    launch.set("node/1", "1 0 elsewhere")
+    launch.add("come/0", 2)
+    launch.set("all", "2x1")
+    wait_until(lambda: launch.add("ready/0", 0) == 1)
+    launch.add("ready/0", 1)
+    launch.append("told/0", "ready ")
+
+
+@pytest.mark.parametrize("fails_first", [False, True])
+def test_an_attempt_that_ends_and_fails_at_once_has_one_outcome(tmp_path, fails_first):
+    """A failure counts if it is written before the last node has ended."""
+    (words, _) = static_job()
+    go = tmp_path / "go"
+    wait = ["--no-python", "sh", "-c", f"until [ -e {go} ]; do sleep 0.01; done"]
+    with (
+        nodes([*words, *wait]) as (node,),
+        dist.TCPStore("127.0.0.1", int(words[5]), timeout=30) as store,
+    ):
+        launch = dist.PrefixStore("launch", store)
+        come_as_second(launch)
+        launch.add("ended/0", 1)
+        if fails_first:
+            launch.set("failure/0", "over node 1 (elsewhere): fell")
+            go.touch()
+        else:
+            go.touch()
+            launch.wait(["failure/0"])
+            first = launch.compare_set("failure/0", "", "over node 1: fell").decode()
+            assert first.startswith("ended")
+            launch.append("told/0", "failed ")
+        launch.add("seen/0", 1)
+        assert node.finish() == int(fails_first), node.errors
+    assert ("node 1 (elsewhere): fell" in node.errors) == fails_first
+
+
 MEET = """
 from datetime import timedelta
 from distlite import rendezvous

@@ -14,8 +14,9 @@ Keys, below "launch/": job (its name), nnodes, node/<n> (ranks, restarts, host),
 come/<n> (a bit for each of COUNTED nodes from n on), come (how many of these are
 complete), all (what node/<n> add up to), met (how many know that this is an error),
 beat/<n>, and of each attempt ready/<k> and ended/<k> (how many nodes are), failure/<k>
-(what ended it first: FAILED, CHANGED or OVER, and a text), told/<k> (a word for each of
-these that all have to know), and seen/<k> (how many nodes have read how it ended).
+(what ended it: ENDED, FAILED, CHANGED or OVER, whichever comes first, and a text),
+told/<k> (a word for each of these that all have to know), and seen/<k> (how many nodes
+have read how it ended).
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ COUNTED = 62
 HOST_TIME = 2.0
 # What the nodes have in common if it is not the number of restarts.
 DIFFERENT = "different restarts"
-# How an attempt ends that not all ranks complete: by a failure, which counts against
-# --max-restarts; because other nodes are to take part in the next; or as the last one.
-FAILED, CHANGED, OVER = "failed", "changed", "over"
+# How an attempt ends: all ranks complete it; or not all do, because of a failure, which
+# counts against --max-restarts, because other nodes are to take part in the next, or
+# because there is no next.
+ENDED, FAILED, CHANGED, OVER = "ended", "failed", "changed", "over"
 
 
 class Failure(Exception):
@@ -142,6 +144,8 @@ class Nodes:
         """Returns the failure that has ended an attempt on another node."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.fd, 4096)
+        if self._ended == attempt:
+            return None  # the store may have gone since
         return self._lost or self._verdicts.get(attempt, (None, None))[1]
 
     def has_verdict(self, attempt: int) -> bool:
@@ -398,7 +402,9 @@ class Nodes:
             return
         self._counted[what] = attempt
         is_last = self._store.add(f"{what}/{attempt}", 1) == self.size
-        if is_last or what == "ready":
+        if is_last and what == "ended":
+            self._end_for_all(attempt, ENDED)
+        elif is_last or what == "ready":
             # From now on the key exists.
             self._store.append(f"told/{attempt}", f"{what} " if is_last else "")
 
@@ -410,17 +416,17 @@ class Nodes:
             self._ready = attempt
             self._tell()
         if "ended" in words:
-            self._ended = attempt
-            self._tell()
-            if "failed" not in words:
-                self._mark_seen(attempt)
+            self._take_verdict(attempt, ENDED.encode())
 
     def _take_verdict(self, attempt: int, value: bytes) -> None:
         kind, _, text = value.decode().partition(" ")
         self._mark_seen(attempt)
         if kind == OVER:
             raise Failure(text)
-        self._verdicts[attempt] = kind, text
+        if kind == ENDED:
+            self._ended = attempt
+        else:
+            self._verdicts[attempt] = kind, text
         self._tell()
 
     @property
@@ -438,17 +444,19 @@ class Nodes:
             if self._own_failure is own:
                 self._own_failure = None
 
-    def _end_for_all(self, attempt: int, kind: str, text: str) -> None:
+    def _end_for_all(self, attempt: int, kind: str, text: str = "") -> None:
         """Ends an attempt on all nodes, unless something else did so before."""
         first = self._store.compare_set(f"failure/{attempt}", "", f"{kind} {text}")
         # Not by the first one alone, which may be gone before it does.
-        self._store.append(f"told/{attempt}", "failed ")
+        word = "ended " if first.startswith(ENDED.encode()) else "failed "
+        self._store.append(f"told/{attempt}", word)
         self._take_verdict(attempt, first)
 
     def _mark_seen(self, attempt: int) -> None:
-        self._seen.add(attempt)
-        if not self._is_host:
-            self._store.add(f"seen/{attempt}", 1)
+        if attempt not in self._seen:
+            self._seen.add(attempt)
+            if not self._is_host:
+                self._store.add(f"seen/{attempt}", 1)
 
     def _check_beat(self, attempt: int, beat: bytes) -> None:
         now = time.monotonic()

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 
 from distlite.launch.environment import Place
-from distlite.launch.nodes import CHANGED, FAILED, OVER, Nodes, host
+from distlite.launch.nodes import CHANGED, ENDED, FAILED, OVER, Nodes, host
 from distlite.launch.open_nodes import OpenNodes, say
 
 
@@ -109,7 +109,10 @@ class Rounds(OpenNodes):
             return  # this node only leads it
         kind, _, text = value.decode().partition(" ")
         self._seen.add(attempt)
-        self._verdicts[attempt] = kind, text
+        if kind == ENDED:
+            self._ended = attempt
+        else:
+            self._verdicts[attempt] = kind, text
         if kind == OVER:
             self._lost = text
         self._tell()
@@ -167,7 +170,7 @@ class Rounds(OpenNodes):
         self._idle_since = time.monotonic()
         ended, count = self._store.add(f"ended/{last.number}", 0), len(last.ranks)
         if ended == count:
-            self._store.set("round", OVER)
+            self._end_for_all(last.number, ENDED)
             return
         further = sorted(n for n in waits if waits[n] and n not in last.ranks)
         missing = [n for n in last.ranks if n not in waits]
@@ -186,6 +189,9 @@ class Rounds(OpenNodes):
         options, now = self._options, time.monotonic()
         kind, _, text = verdict.partition(" ")
         failures = last.failures + (kind == FAILED)
+        if kind == ENDED:
+            self._store.set("round", OVER)
+            return
         if kind == OVER or failures > options.max_restarts:
             self._end_job(text)
             return
