@@ -12,18 +12,20 @@ finished.  Rounds have each cell once.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import math
 import os
-import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from measure import Target, median, report, table, write_json
+from measure import REPOSITORY, Target, median, report, table, write_json
 from processes import FOLDER
+
+sys.path.insert(0, str(REPOSITORY / "tests"))
+from launching import TOKEN, kill_all
 
 PEER = str(FOLDER / "elastic_peer.py")
 PATIENCE = 300
@@ -53,20 +55,19 @@ def run_all(
     patience: float = PATIENCE,
 ) -> str:
     """Returns the output; none of the processes is left running."""
-    process = subprocess.Popen(
-        words,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, **(settings or {})},
-        start_new_session=True,
-    )
+    token = uuid.uuid4().hex
     try:
-        return process.communicate(timeout=patience)[0]
+        return subprocess.run(
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **(settings or {}), TOKEN: token},
+            timeout=patience,
+        ).stdout
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        # torchrun and mpirun start their ranks in sessions of their own.
+        kill_all(token)
 
 
 def run_once(cell: Cell) -> dict[str, float]:

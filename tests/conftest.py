@@ -12,10 +12,8 @@ import contextlib
 import faulthandler
 import json
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +21,7 @@ from types import FrameType
 
 import fork_server
 import pytest
+from own_folder import own_folder
 
 DEFAULT_SECONDS = 120.0
 SLOW_SECONDS = 600.0
@@ -32,11 +31,12 @@ HARD_GRACE = 20.0
 # Sanitizers and valgrind slow everything down.
 TOOL_FACTOR = 4.0
 
-# Python itself starts these, once per process, for programs that share memory.
+# Python itself starts the first two, once per process, for programs that share memory.
 FORK_SERVER = "tests/fork_server.py"
 ALLOWED_CHILDREN = (
     *("multiprocessing.resource_tracker", "multiprocessing.forkserver"),
     FORK_SERVER,
+    "/tests/c/test_",  # cases in C that run ahead of pytest
 )
 
 # Its cases are imported by the files that run them.
@@ -59,10 +59,12 @@ def pytest_configure(config: pytest.Config) -> None:
     # Unbuffered, a line and its end are two writes, between which another process's may
     # fall.
     os.environ.pop("PYTHONUNBUFFERED", None)
-    # Recordings of processes that tests kill go with the folder.
-    folder = tempfile.mkdtemp(prefix="distlite-tests-")
-    os.environ["DISTLITE_RUNTIME_DIR"] = folder
-    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    # What processes that tests kill leave behind, as recordings and the output of a
+    # launcher's ranks, goes with the folder.
+    stack = contextlib.ExitStack()
+    folder = stack.enter_context(own_folder("distlite-tests-"))
+    os.environ["DISTLITE_RUNTIME_DIR"] = os.environ["TMPDIR"] = folder
+    config.add_cleanup(stack.close)
     # The original stderr, which pytest does not capture.
     config.stash[_stderr] = os.dup(2)
 

@@ -102,7 +102,7 @@ exchange_as(dl_group *group, dl_op_type op, const dl_call *message,
 /* Ranks that are processes of one case. */
 typedef struct rank_processes {
     int size;
-    char path[64]; /* of the FileStore */
+    char path[256]; /* of the FileStore */
     pid_t pids[DL_RANKS_LIMIT];
 } rank_processes;
 
@@ -123,7 +123,9 @@ DL_CHECK_UNUSED static void
 start_processes(rank_processes *all, int size, rank_process_fn run, void *context)
 {
     *all = (rank_processes){.size = size};
-    snprintf(all->path, sizeof all->path, "/tmp/distlite-group-XXXXXX");
+    const char *folder = getenv("TMPDIR");
+    snprintf(all->path, sizeof all->path, "%s/distlite-group-XXXXXX",
+             folder != NULL ? folder : "/tmp");
     int fd = mkstemp(all->path);
     CHECK(fd >= 0);
     close(fd);

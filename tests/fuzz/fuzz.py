@@ -21,6 +21,7 @@ FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
 
 from c_build import ROOT, Builder, BuildError  # noqa: E402
+from own_folder import own_folder  # noqa: E402
 
 FOUND = ROOT / "build" / "fuzz"
 
@@ -69,6 +70,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--plain", action="store_true", help="no libFuzzer")
     options = parser.parse_args()
+    with own_folder("distlite-fuzz-") as folder:
+        os.environ["TMPDIR"] = folder
+        return run_all(options)
+
+
+def run_all(options: argparse.Namespace) -> int:
     FOUND.mkdir(parents=True, exist_ok=True)
     make = plain if options.plain or shutil.which("clang") is None else with_libfuzzer
     failed = 0

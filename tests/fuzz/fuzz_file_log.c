@@ -5,6 +5,7 @@
  * meanwhile.  What is read in two parts must be what is read at once; and where it can
  * be read, it can be written to, and read again. */
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,11 +26,12 @@ require(bool is_true)
 static const char *
 file_of_this_process(void)
 {
-    static char path[64];
+    static char path[128];
 
     if (path[0] == '\0') {
-        strcpy(path, access("/dev/shm", W_OK) == 0 ? "/dev/shm/distlite-fuzz-XXXXXX"
-                                                   : "/tmp/distlite-fuzz-XXXXXX");
+        const char *folder = getenv("TMPDIR");
+        snprintf(path, sizeof path, "%s/distlite-fuzz-XXXXXX",
+                 folder != NULL ? folder : "/tmp");
         int fd = mkstemp(path);
         require(fd >= 0);
         close(fd);

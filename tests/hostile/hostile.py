@@ -30,10 +30,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from job import KINDS, Job, Sight, Stranger, rest
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from job import KINDS, Job, Sight, Stranger, rest
 from store_bytes import (
     CHALLENGE,
     PROVE,

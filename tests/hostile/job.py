@@ -7,15 +7,15 @@ import contextlib
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from own_folder import own_folder
 
 MIB = 1 << 20
 STRANGER = 65534  # a user who is nobody in particular
@@ -180,7 +180,8 @@ class Sight:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._folder = tempfile.mkdtemp()
+        self._open = contextlib.ExitStack()
+        self._folder = self._open.enter_context(own_folder("distlite-hostile-", "/tmp"))
         os.chmod(self._folder, 0o755)
         self._path = Path(self._folder, "sight")
         self._is_over = threading.Event()
@@ -210,7 +211,7 @@ class Sight:
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._thread.join()
-        shutil.rmtree(self._folder)
+        self._open.close()
 
 
 class Stranger:

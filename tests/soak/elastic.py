@@ -19,12 +19,12 @@ import random
 import select
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -32,6 +32,9 @@ import numpy as np
 import distlite
 from distlite import elastic
 from distlite.launch.rank_process import end_with_parent
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from own_folder import own_folder
 
 STEPS = 12
 WORLDS = 10  # at once
@@ -537,7 +540,7 @@ class World:
 
 def one_world(seed: int) -> None:
     plan = plan_of(seed)
-    with tempfile.TemporaryDirectory(prefix="elastic-", dir="/dev/shm") as folder:
+    with own_folder("elastic-", "/dev/shm") as folder:
         world = World(plan, folder)
         try:
             world.run()

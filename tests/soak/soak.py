@@ -17,12 +17,15 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent
+sys.path.insert(0, str(FOLDER.parent))
+
+from own_folder import own_folder  # noqa: E402
+
 TOKEN = "DISTLITE_SOAK_RUN"
 # For the round that is under way when a part's time is up.
 GRACE = 240.0
@@ -84,8 +87,9 @@ def watch_part(name: str, seconds: float, seed: int) -> list[str]:
     """Runs a part in a process; what went wrong."""
     token = f"{os.getpid()}-{name}"
     arguments = ["--part", name, "--seconds", str(seconds), "--seed", str(seed)]
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        environment = {**os.environ, TOKEN: token, "DISTLITE_RUNTIME_DIR": folder}
+    with own_folder("soak-") as folder:
+        folders = {"DISTLITE_RUNTIME_DIR": folder, "TMPDIR": folder}
+        environment = {**os.environ, TOKEN: token, **folders}
         process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", __file__, *arguments],
             env=environment,
