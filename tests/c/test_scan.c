@@ -159,11 +159,12 @@ check_prefixes(dl_dtype dtype, bool is_exclusive)
     dl_fold_prefixes(&fold, &prefixes, size);
     prefixes.first = parts;
     prefixes.count = CUT;
-    prefixes.carry = carry;
+    prefixes.after = carry;
     dl_fold_prefixes(&fold, &prefixes, size);
     prefixes.first = parts + CUT * size;
     prefixes.count = RANKS - CUT;
-    prefixes.has_carry = true;
+    prefixes.before = carry;
+    prefixes.after = NULL;
     dl_fold_prefixes(&fold, &prefixes, size);
     CHECK(memcmp(whole, parts, RANKS * size) == 0);
     free(whole);

@@ -17,7 +17,7 @@ import distlite
 from distlite import ReduceOp
 
 # Small ones that all ranks get, and large ones along the chain of several pieces.
-COUNTS = (0, 1, 700, 5000, 100_003)
+COUNTS = (0, 1, 700, 5000, 300_007)
 CASES = [("float32", "SUM"), ("float16", "SUM"), ("complex64", "SUM")]
 
 

@@ -116,16 +116,13 @@ prefix_tile(const dl_fold *fold, const dl_prefixes *prefixes, bool is_short, siz
 {
     size_t count = size / fold->item_size;
     size_t worked = is_short ? count * sizeof(float) : size;
-    uint8_t *carry = prefixes->carry;
-    bool has_sum = prefixes->has_carry;
+    size_t worked_at = is_short ? at / fold->item_size * sizeof(float) : at;
+    bool has_sum = prefixes->before != NULL;
     _Alignas(64) uint8_t sum[DL_REDUCE_PIECE];
     _Alignas(64) uint8_t next[DL_REDUCE_PIECE];
 
-    if (carry != NULL) {
-        carry += is_short ? at / fold->item_size * sizeof(float) : at;
-    }
     if (has_sum) {
-        dl_copy(sum, carry, worked);
+        dl_copy(sum, prefixes->before + worked_at, worked);
     }
     for (int i = 0; i < prefixes->count; i++) {
         uint8_t *array = prefixes->first + (size_t)i * prefixes->stride + at;
@@ -141,8 +138,8 @@ prefix_tile(const dl_fold *fold, const dl_prefixes *prefixes, bool is_short, siz
         }
         has_sum = true;
     }
-    if (carry != NULL) {
-        dl_copy(carry, sum, worked);
+    if (prefixes->after != NULL) {
+        dl_copy(prefixes->after + worked_at, sum, worked);
     }
 }
 
@@ -152,7 +149,7 @@ prefix_tile_in_place(const dl_fold *fold, const dl_prefixes *prefixes, size_t at
                      size_t size)
 {
     size_t count = size / fold->item_size;
-    const uint8_t *sum = prefixes->has_carry ? prefixes->carry + at : NULL;
+    const uint8_t *sum = prefixes->before != NULL ? prefixes->before + at : NULL;
 
     for (int i = 0; i < prefixes->count; i++) {
         uint8_t *array = prefixes->first + (size_t)i * prefixes->stride + at;
@@ -161,8 +158,8 @@ prefix_tile_in_place(const dl_fold *fold, const dl_prefixes *prefixes, size_t at
         }
         sum = array;
     }
-    if (prefixes->carry != NULL) {
-        dl_copy(prefixes->carry + at, sum, size);
+    if (prefixes->after != NULL) {
+        dl_copy(prefixes->after + at, sum, size);
     }
 }
 

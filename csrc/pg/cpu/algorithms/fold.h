@@ -47,11 +47,11 @@ typedef struct dl_prefixes {
     size_t stride;
     int count;
     bool is_exclusive; /* each gets the prefix that ends before it */
-    /* In the dtype that the fold computes in: on entry the reduction of the ranks
-     * before the first one, if `has_carry`; on return that of all ranks.  May be
-     * NULL. */
-    uint8_t *carry;
-    bool has_carry;
+    /* In the dtype that the fold computes in: the reduction of the ranks before the first
+     * one, NULL if there are none, and where that of all ranks goes, NULL if it is not
+     * needed.  Both may be the same. */
+    const uint8_t *before;
+    uint8_t *after;
 } dl_prefixes;
 
 /* Computes the prefixes of `size` bytes of the arrays.  Where no rank comes before the

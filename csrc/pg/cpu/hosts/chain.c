@@ -6,6 +6,10 @@
  * them. */
 #define AHEAD 8
 
+/* The pieces where a host folds what no other one waits for: fewer messages take less time
+ * than what smaller ones overlap. */
+#define PIECE_AT_END ((size_t)512 << 10)
+
 /* A scan goes in the order of the ranks, wherever these are, so that its bits do not
  * depend on who shares a host.  Large arrays go through the board to each host's
  * leader, along a chain of the leaders, and back through the board.  The reduction of
@@ -35,6 +39,36 @@ end_of_run(const dl_layout *layout, int rank)
     return rank;
 }
 
+static uint8_t *
+array_of(const chain *self, int rank, size_t start)
+{
+    int local_rank = self->hosts->layout->local_rank_of[rank];
+
+    return self->first + (size_t)local_rank * self->stride + start;
+}
+
+static uint8_t *
+carry_at(const chain *self, size_t start)
+{
+    return self->carry + start / self->fold.item_size * self->worked;
+}
+
+/* Returns whether the last rank's result is what its host receives. */
+static bool
+receives_result(const chain *self, int rank)
+{
+    return self->is_exclusive && self->worked == self->fold.item_size
+           && rank == self->hosts->layout->size - 1;
+}
+
+/* Returns whether the array of `rank`, the last of a run, has the reduction of all ranks
+ * up to it. */
+static bool
+has_reduction(const chain *self, int rank)
+{
+    return self->worked == self->fold.item_size && (!self->is_exclusive || rank == 0);
+}
+
 /* Moves the reduction of all ranks before `rank`, the first of a run, from the previous
  * host to that of the run.  All leaders count the stages alike, whether they take part
  * or not, as both sides of a message have to be in the same one. */
@@ -45,18 +79,39 @@ pass_on(const chain *self, int rank, size_t start, size_t size)
     dl_traffic *traffic = self->hosts->traffic;
     int from = layout->host_of[rank - 1];
     int to = layout->host_of[rank];
-    uint8_t *carry = self->carry + start / self->fold.item_size * self->worked;
     size_t moved = size / self->fold.item_size * self->worked;
 
     if (layout->host == from) {
-        DL_TRY(dl_traffic_send(traffic, dl_layout_leader(layout, to), carry, moved));
+        const uint8_t *sent = has_reduction(self, rank - 1)
+                                  ? array_of(self, rank - 1, start)
+                                  : carry_at(self, start);
+        DL_TRY(dl_traffic_send(traffic, dl_layout_leader(layout, to), sent, moved));
     }
     if (layout->host == to) {
-        DL_TRY(
-            dl_traffic_receive(traffic, dl_layout_leader(layout, from), carry, moved));
+        uint8_t *received = receives_result(self, rank) ? array_of(self, rank, start)
+                                                        : carry_at(self, start);
+        DL_TRY(dl_traffic_receive(traffic, dl_layout_leader(layout, from), received,
+                                  moved));
     }
     uint32_t stage = dl_traffic_next(traffic);
     return layout->host == to ? dl_traffic_wait(traffic, stage) : DL_OK;
+}
+
+/* Computes the prefixes of a run, of which the ranks from `rank` to `end` are. */
+static void
+fold_run(const chain *self, int rank, int end, size_t start, size_t size)
+{
+    bool is_carried = end < self->hosts->layout->size && !has_reduction(self, end - 1);
+    dl_prefixes prefixes = {
+        .first = array_of(self, rank, start),
+        .stride = self->stride,
+        .count = end - rank,
+        .is_exclusive = self->is_exclusive,
+        .before = rank > 0 ? carry_at(self, start) : NULL,
+        .after = is_carried ? carry_at(self, start) : NULL,
+    };
+
+    dl_fold_prefixes(&self->fold, &prefixes, size);
 }
 
 /* Takes one piece through all ranks, of which those from `rank` to `end` share a host. */
@@ -67,23 +122,13 @@ scan_piece(const chain *self, size_t start, size_t size)
     int end;
 
     for (int rank = 0; rank < layout->size; rank = end) {
-        int local_rank = layout->local_rank_of[rank];
         end = end_of_run(layout, rank);
         if (rank > 0) {
             DL_TRY(pass_on(self, rank, start, size));
         }
-        if (layout->host_of[rank] != layout->host) {
-            continue;
+        if (layout->host_of[rank] == layout->host && !receives_result(self, rank)) {
+            fold_run(self, rank, end, start, size);
         }
-        dl_prefixes prefixes = {
-            .first = self->first + (size_t)local_rank * self->stride + start,
-            .stride = self->stride,
-            .count = end - rank,
-            .is_exclusive = self->is_exclusive,
-            .carry = self->carry + start / self->fold.item_size * self->worked,
-            .has_carry = rank > 0,
-        };
-        dl_fold_prefixes(&self->fold, &prefixes, size);
     }
     return DL_OK;
 }
@@ -93,18 +138,20 @@ scan_piece(const chain *self, size_t start, size_t size)
 static dl_status
 run_chain(const chain *self)
 {
+    const dl_layout *layout = self->hosts->layout;
     dl_traffic *traffic = self->hosts->traffic;
+    bool is_passed_on = end_of_run(layout, end_of_run(layout, 0)) < layout->size;
+    size_t piece = is_passed_on ? DL_HOSTS_ROUND : PIECE_AT_END;
     uint32_t stages[AHEAD] = {0};
     size_t pieces = 0;
 
     DL_TRY(dl_hosts_greet(self->hosts));
     dl_traffic_next(traffic);
-    for (size_t start = 0; start < self->size; start += DL_HOSTS_ROUND, pieces++) {
-        size_t left = self->size - start;
+    for (size_t start = 0; start < self->size; start += piece, pieces++) {
         if (pieces >= AHEAD) {
             DL_TRY(dl_traffic_wait(traffic, stages[pieces % AHEAD]));
         }
-        DL_TRY(scan_piece(self, start, left < DL_HOSTS_ROUND ? left : DL_HOSTS_ROUND));
+        DL_TRY(scan_piece(self, start, dl_least(self->size - start, piece)));
         stages[pieces % AHEAD] = dl_traffic_next(traffic);
     }
     return dl_traffic_wait(traffic, dl_traffic_next(traffic));
