@@ -106,37 +106,58 @@ run_ahead(dl_ring *out, dl_ring *in, size_t size)
     }
 }
 
-static void
-keep_up(size_t size, size_t capacity, size_t within)
+/* Passes payloads on, each of which is taken before the next one comes.  Returns where
+ * the last byte of one was at most, but for the first few, which may go on where earlier
+ * ones ended. */
+static size_t
+keep_up(dl_ring *out, dl_ring *in, size_t size, uint64_t count)
 {
-    void *large = calloc(1, dl_ring_memory(capacity) + DL_LINE);
-    void *aligned = (void *)dl_round_up((uintptr_t)large, DL_LINE);
-    dl_ring in, out;
+    size_t most = 0;
 
-    dl_ring_open(&out, aligned, capacity);
-    dl_ring_open(&in, aligned, capacity);
-    for (int round = 0; round < 5; round++) {
-        /* After the first few, which may go on where the others ended. */
-        for (uint64_t id = 1; id <= 300; id++) {
-            CHECK(push(&out, id, size));
-            pop(&in, id, size);
-            CHECK(id < 20 || dl_ring_payload(&in) < out.data + within);
-            CHECK(!dl_ring_release(&in));
-        }
-        CHECK(round > 0 || out.backed <= 2 * within);
-        run_ahead(&out, &in, size);
+    for (uint64_t id = 1; id <= count; id++) {
+        CHECK(push(out, id, size));
+        pop(in, id, size);
+        size_t end = (size_t)(dl_ring_payload(in) - out->data) + size;
+        most = id < 20 || end < most ? most : end;
+        CHECK(!dl_ring_release(in));
     }
-    free(large);
+    return most;
+}
+
+/* Opens both sides of a larger ring in memory that is to be freed. */
+static void *
+open_larger(dl_ring *out, dl_ring *in, size_t capacity)
+{
+    void *larger = calloc(1, dl_ring_memory(capacity) + DL_LINE);
+    void *aligned = (void *)dl_round_up((uintptr_t)larger, DL_LINE);
+
+    dl_ring_open(out, aligned, capacity);
+    dl_ring_open(in, aligned, capacity);
+    return larger;
 }
 
 CHECK_CASE(small_payloads_stay_at_the_start_while_the_consumer_keeps_up)
 {
-    keep_up(1000, (size_t)64 << 10, (size_t)12 << 10);
+    dl_ring in, out;
+    void *larger = open_larger(&out, &in, (size_t)64 << 10);
+
+    for (int round = 0; round < 5; round++) {
+        CHECK(keep_up(&out, &in, 1000, 300) <= (size_t)12 << 10);
+        run_ahead(&out, &in, 1000);
+    }
+    free(larger);
 }
 
-CHECK_CASE(larger_ones_stay_within_a_few_pages)
+CHECK_CASE(larger_ones_begin_within_a_few_pages_and_end_in_the_whole_ring)
 {
-    keep_up(40000, (size_t)2 << 20, (size_t)256 << 10);
+    const size_t capacity = (size_t)2 << 20;
+    dl_ring in, out;
+    void *larger = open_larger(&out, &in, capacity);
+
+    CHECK(keep_up(&out, &in, 16000, 100) <= (size_t)64 << 10);
+    CHECK(out.backed <= (size_t)64 << 10);
+    CHECK(keep_up(&out, &in, 16000, 10000) > capacity - 16000);
+    free(larger);
 }
 
 CHECK_CASE(cells_run_out_where_payloads_are_small)

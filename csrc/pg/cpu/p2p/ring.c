@@ -15,12 +15,13 @@
 
 /* Bytes of payloads after which the producer begins again at the start, if all have
  * been read.  Small ones: enough that it seldom asks, and no more than stay in the
- * first-level caches of both sides.  Larger ones: no more than stay in the second-level
- * caches, and little to give pages to, but not less, because lines that a reader still
- * has in its first-level cache take longer to write again. */
+ * first-level caches of both sides.  Larger ones: little to give pages to at first, and
+ * twice as many after every few laps, up to the whole ring: lines that have left the
+ * caches of the reader's core are written again in half the time. */
 #define LAP ((size_t)8 << 10)
 #define LARGEST_OF_LAP ((size_t)4 << 10)
-#define LONG_LAP ((size_t)256 << 10)
+#define FIRST_LONG_LAP ((size_t)64 << 10)
+#define LAPS_OF_A_LENGTH 32
 
 _Static_assert(sizeof(dl_ring_cell) == DL_RING_UNIT, "a cell is a cache line");
 
@@ -49,7 +50,8 @@ dl_ring_open(dl_ring *ring, void *memory, size_t capacity)
     *ring = (dl_ring){.words = words,
                       .cells = (dl_ring_cell *)(void *)(words + 1),
                       .cell_count = cells,
-                      .capacity = capacity};
+                      .capacity = capacity,
+                      .long_lap = FIRST_LONG_LAP};
     ring->data =
         (uint8_t *)(words + 1) + dl_round_up(cells * sizeof(dl_ring_cell), DL_LINE);
 }
@@ -80,7 +82,7 @@ read_freed(dl_ring *ring)
 /* Begins a lap at the start of the ring if the consumer has freed all of this one, and
  * otherwise asks again a few small payloads later. */
 static void
-begin_lap(dl_ring *ring)
+begin_lap(dl_ring *ring, bool is_long)
 {
     read_freed(ring);
     if (ring->freed < ring->place) {
@@ -90,7 +92,12 @@ begin_lap(dl_ring *ring)
     ring->place = dl_round_up(ring->place, ring->capacity);
     ring->freed = ring->place;
     ring->lap_end = ring->place + LAP;
-    ring->long_lap_end = ring->place + LONG_LAP;
+    if (is_long && ring->long_lap < ring->capacity
+        && ++ring->long_laps == LAPS_OF_A_LENGTH) {
+        ring->long_lap *= 2;
+        ring->long_laps = 0;
+    }
+    ring->long_lap_end = ring->place + ring->long_lap;
 }
 
 /* Returns the next place where `span` bytes are contiguous. */
@@ -150,7 +157,7 @@ dl_ring_populate(dl_ring *ring)
 {
     size_t before = (size_t)(ring->data - (uint8_t *)ring->words);
 
-    ring->backed = dl_min_size(LAP, ring->capacity);
+    ring->backed = dl_min_size(FIRST_LONG_LAP, ring->capacity);
     dl_segment_populate(ring->words, before + ring->backed);
 }
 
@@ -159,9 +166,9 @@ dl_ring_reserve(dl_ring *ring, size_t size)
 {
     size_t span = span_of(size);
 
-    if (ring->place + span
-        > (span <= LARGEST_OF_LAP ? ring->lap_end : ring->long_lap_end)) {
-        begin_lap(ring);
+    bool is_long = span > LARGEST_OF_LAP;
+    if (ring->place + span > (is_long ? ring->long_lap_end : ring->lap_end)) {
+        begin_lap(ring, is_long);
     }
     ring->place = place_for(ring, span);
     if (!wait_room(ring, ring->place + span)) {

@@ -9,12 +9,11 @@
 #define SAMPLE ((size_t)16 << 10)
 #define SAMPLE_LEAST ((size_t)4096)
 
-/* Bytes between two samples: while these confirm plain stores, while they favour a
- * change, and while they confirm streaming.  A sample of plain stores takes a tenth
- * longer than a copy of its bytes, and while the writer streams, about as long as
- * streaming ten times its bytes. */
-#define PLAIN_INTERVAL ((size_t)256 << 10)
-#define DOUBT_INTERVAL ((size_t)64 << 10)
+/* Bytes between two samples: while these confirm plain stores, and while they confirm
+ * streaming; those that favour a change follow each other.  A sample of plain stores
+ * takes a tenth longer than a copy of its bytes, and while the writer streams, about as
+ * long as streaming ten times its bytes. */
+#define PLAIN_INTERVAL ((size_t)128 << 10)
 #define STREAMING_INTERVAL ((size_t)4 << 20)
 
 /* Consecutive samples that change the kind of stores: a single one may have been
@@ -44,7 +43,7 @@ dl_slot_writer_sample(dl_slot_writer *self, size_t size, int64_t nanoseconds)
         self->contrary = 0;
     }
     if (self->contrary > 0) {
-        self->until_sample = DOUBT_INTERVAL;
+        self->until_sample = 0;
     } else {
         self->until_sample = self->is_streaming ? STREAMING_INTERVAL : PLAIN_INTERVAL;
     }

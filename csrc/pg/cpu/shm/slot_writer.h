@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Writes memory that other ranks read, with the kind of stores that is faster there.  A
- * plain store first fetches the cache line from the core that read it last.  Between
- * cores that share a cache this is quick, and the reader then finds the data in that
- * cache.  Between cores that do not share one, it takes up to ten times as long as a
- * non-temporal store, which sends the line to memory without fetching it.
+ * plain store first takes the cache line from the core that read it last.  If that has
+ * dropped it, and the cores share a cache, this is quick, and the reader then finds the
+ * data in that cache.  Otherwise it takes up to ten times as long as a non-temporal
+ * store, which sends the line to memory without fetching it.
  *
- * Which case it is depends on the cores on which the ranks run and changes while a
- * program runs, so a writer times samples of its own plain stores.  It needs no
+ * Which case it is depends on the cores on which the ranks run and on what they do
+ * meanwhile, so a writer times samples of its own plain stores.  It needs no
  * agreement with the readers: the bytes are the same, and are visible to readers that
  * see what is published afterwards. */
 #ifndef DISTLITE_PG_CPU_SHM_SLOT_WRITER_H
