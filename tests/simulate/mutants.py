@@ -234,8 +234,8 @@ MUTANTS = {
     ),
     "probes leave their memory": Mutant(
         "pg/cpu/health/probes.c",
-        "    free(probes->looked);\n    free(probes->is_broken);\n    pthread_mutex",
-        "    free(probes->is_broken);\n    pthread_mutex",
+        "    free(probes->entries);\n    pthread_mutex",
+        "    pthread_mutex",
         "join",
         seed=0,
     ),
