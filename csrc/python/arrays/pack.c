@@ -503,13 +503,8 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_packs(PyObject *module)
-{
-    dlpy_state *state = dlpy_state_of_module(module);
-
-    if (PyModule_AddFunctions(module, functions) < 0) {
-        return -1;
-    }
-    return dlpy_add_type(module, &pack_spec, NULL, &state->pack_type);
-}
+const dlpy_part dlpy_packs = {
+    .functions = functions,
+    .type = &pack_spec,
+    .slot = offsetof(dlpy_state, pack_type),
+};

@@ -547,8 +547,4 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_collective_functions(PyObject *module)
-{
-    return dlpy_add_functions(module, functions);
-}
+const dlpy_part dlpy_collective_functions = {.functions = functions};

@@ -208,8 +208,8 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_debug_functions(PyObject *module)
+static int
+begin_debugging(dlpy_state *Py_UNUSED(state), PyObject *Py_UNUSED(module))
 {
     /* Must come before anything that depends on the level is created. */
     if (read_level(getenv(VARIABLE)) < 0) {
@@ -220,5 +220,8 @@ dlpy_add_debug_functions(PyObject *module)
     (void)dl_log_is_on(DL_LOG_WARNING);
     dl_log_install(pass_line);
     dl_own_waits_count_threads(count_threads);
-    return dlpy_add_functions(module, functions);
+    return 0;
 }
+
+const dlpy_part dlpy_debug_functions = {.begin = begin_debugging,
+                                        .functions = functions};

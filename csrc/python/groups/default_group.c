@@ -89,8 +89,4 @@ static PyMethodDef module_functions[] = {
     {0},
 };
 
-int
-dlpy_add_default_group(PyObject *module)
-{
-    return PyModule_AddFunctions(module, module_functions);
-}
+const dlpy_part dlpy_default_groups = {.functions = module_functions};

@@ -354,8 +354,4 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_device_functions(PyObject *module)
-{
-    return PyModule_AddFunctions(module, functions);
-}
+const dlpy_part dlpy_device_functions = {.functions = functions};

@@ -232,8 +232,4 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_group_join(PyObject *module)
-{
-    return PyModule_AddFunctions(module, functions);
-}
+const dlpy_part dlpy_group_joining = {.functions = functions};

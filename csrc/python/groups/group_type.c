@@ -812,13 +812,8 @@ static PyMethodDef module_functions[] = {
     {0},
 };
 
-int
-dlpy_add_group_type(PyObject *module)
-{
-    dlpy_state *state = dlpy_state_of_module(module);
-
-    if (dlpy_add_type(module, &group_spec, NULL, &state->group_type) < 0) {
-        return -1;
-    }
-    return PyModule_AddFunctions(module, module_functions);
-}
+const dlpy_part dlpy_group_type = {
+    .functions = module_functions,
+    .type = &group_spec,
+    .slot = offsetof(dlpy_state, group_type),
+};

@@ -173,8 +173,4 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_library_functions(PyObject *module)
-{
-    return PyModule_AddFunctions(module, functions);
-}
+const dlpy_part dlpy_library_functions = {.functions = functions};

@@ -517,8 +517,4 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_p2p_batches(PyObject *module)
-{
-    return dlpy_add_functions(module, functions);
-}
+const dlpy_part dlpy_p2p_batches = {.functions = functions};

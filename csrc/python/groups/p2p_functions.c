@@ -331,17 +331,11 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_p2p_functions(PyObject *module)
-{
-    if (dlpy_add_functions(module, functions) < 0) {
-        return -1;
-    }
-    if (PyModule_AddIntConstant(module, "_OBJECT_TAG", DL_OBJECT_TAG) < 0) {
-        return -1;
-    }
-    if (PyModule_AddIntConstant(module, "_GATHER_TAG", DL_GATHER_TAG) < 0) {
-        return -1;
-    }
-    return PyModule_AddIntConstant(module, "_SIGNAL_TAG", DL_SIGNAL_TAG);
-}
+static const dlpy_number numbers[] = {
+    {"_OBJECT_TAG", DL_OBJECT_TAG},
+    {"_GATHER_TAG", DL_GATHER_TAG},
+    {"_SIGNAL_TAG", DL_SIGNAL_TAG},
+    {0},
+};
+
+const dlpy_part dlpy_p2p_functions = {.functions = functions, .numbers = numbers};

@@ -145,10 +145,7 @@ static PyType_Spec op_spec = {
     .slots = op_slots,
 };
 
-int
-dlpy_add_p2p_op(PyObject *module)
-{
-    dlpy_state *state = dlpy_state_of_module(module);
-
-    return dlpy_add_type(module, &op_spec, NULL, &state->p2p_op_type);
-}
+const dlpy_part dlpy_p2p_op_type = {
+    .type = &op_spec,
+    .slot = offsetof(dlpy_state, p2p_op_type),
+};

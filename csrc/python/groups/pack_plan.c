@@ -103,8 +103,4 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_pack_plan(PyObject *module)
-{
-    return dlpy_add_functions(module, functions);
-}
+const dlpy_part dlpy_pack_plans = {.functions = functions};

@@ -514,15 +514,16 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_reducers(PyObject *module)
+static int
+begin_reducers(dlpy_state *state, PyObject *Py_UNUSED(module))
 {
-    dlpy_state *state = dlpy_state_of_module(module);
-
     state->reducers = PyDict_New();
-    if (state->reducers == NULL
-        || dlpy_add_type(module, &reducer_spec, NULL, &state->reducer_type) < 0) {
-        return -1;
-    }
-    return PyModule_AddFunctions(module, functions);
+    return state->reducers == NULL ? -1 : 0;
 }
+
+const dlpy_part dlpy_reducers = {
+    .begin = begin_reducers,
+    .functions = functions,
+    .type = &reducer_spec,
+    .slot = offsetof(dlpy_state, reducer_type),
+};

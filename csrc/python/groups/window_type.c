@@ -504,8 +504,4 @@ static PyType_Spec window_spec = {
     .slots = window_slots,
 };
 
-int
-dlpy_add_window_type(PyObject *module)
-{
-    return dlpy_add_type(module, &window_spec, NULL, NULL);
-}
+const dlpy_part dlpy_window_type = {.type = &window_spec};

@@ -110,35 +110,35 @@ dlpy_raise_collective(const dlpy_state *state, dl_status status)
 
 /* A pickled error is looked up in the module that its name gives. */
 static int
-add_error(PyObject *module, const char *name, const char *doc, PyObject *base,
-          PyObject **slot)
+add_errors(dlpy_state *state, PyObject *module)
 {
-    *slot = PyErr_NewExceptionWithDoc(name, doc, base, NULL);
-    if (*slot == NULL) {
-        return -1;
+    const struct {
+        const char *name, *doc;
+        PyObject **base, **slot;
+    } errors[] = {
+        {"distlite.DistError", DLPY_DOC_DISTERROR, &PyExc_RuntimeError,
+         &state->dist_error},
+        {"distlite.DistBackendError", DLPY_DOC_DISTBACKENDERROR, &state->dist_error,
+         &state->backend_error},
+        {"distlite.DistNetworkError", DLPY_DOC_DISTNETWORKERROR, &state->dist_error,
+         &state->network_error},
+        {"distlite.DistStoreError", DLPY_DOC_DISTSTOREERROR, &state->dist_error,
+         &state->store_error},
+        {"distlite.QueueEmptyError", DLPY_DOC_QUEUEEMPTYERROR, &state->store_error,
+         &state->queue_empty_error},
+    };
+    int result = 0;
+
+    for (size_t i = 0; i < sizeof errors / sizeof *errors && result == 0; i++) {
+        const char *name = errors[i].name;
+        PyObject *made =
+            PyErr_NewExceptionWithDoc(name, errors[i].doc, *errors[i].base, NULL);
+        *errors[i].slot = made;
+        result = made == NULL
+                     ? -1
+                     : PyModule_AddObjectRef(module, strrchr(name, '.') + 1, made);
     }
-    return PyModule_AddObjectRef(module, strrchr(name, '.') + 1, *slot);
+    return result;
 }
 
-int
-dlpy_add_errors(PyObject *module)
-{
-    dlpy_state *state = dlpy_state_of_module(module);
-
-    if (add_error(module, "distlite.DistError", DLPY_DOC_DISTERROR, PyExc_RuntimeError,
-                  &state->dist_error)
-            < 0
-        || add_error(module, "distlite.DistBackendError", DLPY_DOC_DISTBACKENDERROR,
-                     state->dist_error, &state->backend_error)
-               < 0
-        || add_error(module, "distlite.DistNetworkError", DLPY_DOC_DISTNETWORKERROR,
-                     state->dist_error, &state->network_error)
-               < 0
-        || add_error(module, "distlite.DistStoreError", DLPY_DOC_DISTSTOREERROR,
-                     state->dist_error, &state->store_error)
-               < 0) {
-        return -1;
-    }
-    return add_error(module, "distlite.QueueEmptyError", DLPY_DOC_QUEUEEMPTYERROR,
-                     state->store_error, &state->queue_empty_error);
-}
+const dlpy_part dlpy_errors = {.begin = add_errors};

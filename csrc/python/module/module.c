@@ -8,21 +8,76 @@
 #include "python/module/parts.h"
 #include "python/record/call_site.h"
 
-static int (*const parts[])(PyObject *module) = {
-    dlpy_add_call_sites,       dlpy_add_errors,
-    dlpy_add_store_types,      dlpy_add_tcp_store_type, /* after its base type */
-    dlpy_add_group_type,       dlpy_add_group_join,
-    dlpy_add_default_group,    dlpy_add_collective_functions,
-    dlpy_add_p2p_functions,    dlpy_add_p2p_batches,
-    dlpy_add_device_functions, dlpy_add_work_type,
-    dlpy_add_region_types,     dlpy_add_recorder_functions,
-    dlpy_add_object_calls,     dlpy_add_debug_functions,
-    dlpy_add_failure_report,   dlpy_add_library_functions,
-    dlpy_add_safe_codec,       dlpy_add_packs,
-    dlpy_add_pack_plan,        dlpy_add_reducers,
-    dlpy_add_window_type,      dlpy_add_p2p_op,
-    dlpy_add_relay_functions,
+static const dlpy_part *const parts[] = {
+    &dlpy_call_sites,         &dlpy_errors,           &dlpy_store_type,
+    &dlpy_hash_store_type,    &dlpy_file_store_type,  &dlpy_prefix_store_type,
+    &dlpy_tcp_store_type,     &dlpy_relay_functions,  &dlpy_group_type,
+    &dlpy_group_joining,      &dlpy_default_groups,   &dlpy_collective_functions,
+    &dlpy_reducers,           &dlpy_p2p_op_type,      &dlpy_p2p_functions,
+    &dlpy_p2p_batches,        &dlpy_device_functions, &dlpy_completed_works,
+    &dlpy_work_type,          &dlpy_spare_memory,     &dlpy_shared_memory,
+    &dlpy_recorder_functions, &dlpy_object_calls,     &dlpy_kept_calls,
+    &dlpy_object_functions,   &dlpy_debug_functions,  &dlpy_failure_report,
+    &dlpy_library_functions,  &dlpy_safe_codec,       &dlpy_packs,
+    &dlpy_pack_plans,         &dlpy_window_type,
 };
+
+#define REFERENCE(state, offset) ((PyObject **)(void *)((char *)(state) + (offset)))
+
+/* An offset of 0 stands for no type: there the state has an exception. */
+static int
+add_type(dlpy_state *state, PyObject *module, const dlpy_part *part)
+{
+    PyObject *base = part->base == 0 ? NULL : *REFERENCE(state, part->base);
+    PyObject *type = PyType_FromModuleAndSpec(module, part->type, base);
+
+    if (type == NULL) {
+        return -1;
+    }
+    int result = PyModule_AddType(module, (PyTypeObject *)type);
+    /* The state owns the reference, even if adding the type to the module failed. */
+    if (part->slot != 0) {
+        *REFERENCE(state, part->slot) = type;
+    } else {
+        Py_DECREF(type);
+    }
+    return result;
+}
+
+/* Their `__module__` is the package, where users find them and where inspect looks up
+ * the `ReduceOp` of their signatures. */
+static int
+add_functions(PyObject *module, PyMethodDef *functions)
+{
+    PyObject *package = PyUnicode_InternFromString("distlite");
+    int result = package == NULL ? -1 : 0;
+
+    for (PyMethodDef *def = functions; result == 0 && def->ml_name != NULL; def++) {
+        PyObject *function = PyCFunction_NewEx(def, module, package);
+        result = function == NULL
+                     ? -1
+                     : PyModule_AddObjectRef(module, def->ml_name, function);
+        Py_XDECREF(function);
+    }
+    Py_XDECREF(package);
+    return result;
+}
+
+static int
+add_part(dlpy_state *state, PyObject *module, const dlpy_part *part)
+{
+    if ((part->begin != NULL && part->begin(state, module) < 0)
+        || (part->functions != NULL && add_functions(module, part->functions) < 0)
+        || (part->type != NULL && add_type(state, module, part) < 0)) {
+        return -1;
+    }
+    int result = 0;
+    const dlpy_number *each = part->numbers;
+    for (; each != NULL && each->name != NULL && result == 0; each++) {
+        result = PyModule_AddIntConstant(module, each->name, each->value);
+    }
+    return result;
+}
 
 static int
 module_exec(PyObject *module)
@@ -31,7 +86,7 @@ module_exec(PyObject *module)
         return -1;
     }
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (parts[i](module) < 0) {
+        if (add_part(dlpy_state_of_module(module), module, parts[i]) < 0) {
             return -1;
         }
     }
@@ -53,33 +108,16 @@ static PyModuleDef_Slot module_slots[] = {
     {0, NULL},
 };
 
-/* The fields that are strong references to objects. */
-static const size_t references[] = {
-    offsetof(dlpy_state, dist_error),        offsetof(dlpy_state, backend_error),
-    offsetof(dlpy_state, network_error),     offsetof(dlpy_state, store_error),
-    offsetof(dlpy_state, queue_empty_error), offsetof(dlpy_state, store_type),
-    offsetof(dlpy_state, hash_store_type),   offsetof(dlpy_state, file_store_type),
-    offsetof(dlpy_state, prefix_store_type), offsetof(dlpy_state, tcp_store_type),
-    offsetof(dlpy_state, group_type),        offsetof(dlpy_state, default_group),
-    offsetof(dlpy_state, custom_handler),    offsetof(dlpy_state, red_op_type),
-    offsetof(dlpy_state, reduce_op_type),    offsetof(dlpy_state, make_reducer),
-    offsetof(dlpy_state, reducers),          offsetof(dlpy_state, reducer_type),
-    offsetof(dlpy_state, p2p_op_type),       offsetof(dlpy_state, pack_type),
-    offsetof(dlpy_state, work_type),         offsetof(dlpy_state, future_of_work),
-    offsetof(dlpy_state, pickle_dumps),      offsetof(dlpy_state, pickle_loads),
-    offsetof(dlpy_state, pickle_words),
-};
-
-#define REFERENCE_COUNT (sizeof references / sizeof *references)
-#define REFERENCE(state, i) (*(PyObject **)(void *)((char *)(state) + references[i]))
+/* The fields that are references come first, one after the other. */
+#define REFERENCES_SIZE offsetof(dlpy_state, site_cache)
 
 static int
 traverse_state(PyObject *module, visitproc visit, void *arg)
 {
     dlpy_state *state = dlpy_state_of_module(module);
 
-    for (size_t i = 0; i < REFERENCE_COUNT; i++) {
-        Py_VISIT(REFERENCE(state, i));
+    for (size_t at = 0; at < REFERENCES_SIZE; at += sizeof(PyObject *)) {
+        Py_VISIT(*REFERENCE(state, at));
     }
     return dlpy_recorded_sites_traverse(state, visit, arg);
 }
@@ -90,8 +128,8 @@ clear_state(PyObject *module)
 {
     dlpy_state *state = dlpy_state_of_module(module);
 
-    for (size_t i = 0; i < REFERENCE_COUNT; i++) {
-        Py_CLEAR(REFERENCE(state, i));
+    for (size_t at = 0; at < REFERENCES_SIZE; at += sizeof(PyObject *)) {
+        Py_CLEAR(*REFERENCE(state, at));
     }
     dlpy_recorded_sites_clear(state);
     return 0;

@@ -51,39 +51,3 @@ dlpy_state_set(PyObject **field, PyObject *object)
 {
     DLPY_STORE(*field, Py_NewRef(object));
 }
-
-int
-dlpy_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base,
-              PyTypeObject **slot)
-{
-    PyObject *type = PyType_FromModuleAndSpec(module, spec, (PyObject *)base);
-
-    if (type == NULL) {
-        return -1;
-    }
-    int result = PyModule_AddType(module, (PyTypeObject *)type);
-    /* The state owns the reference, even if adding the type to the module failed. */
-    if (slot != NULL) {
-        *slot = (PyTypeObject *)type;
-    } else {
-        Py_DECREF(type);
-    }
-    return result;
-}
-
-int
-dlpy_add_functions(PyObject *module, PyMethodDef *functions)
-{
-    PyObject *package = PyUnicode_InternFromString("distlite");
-    int result = package == NULL ? -1 : 0;
-
-    for (PyMethodDef *def = functions; result == 0 && def->ml_name != NULL; def++) {
-        PyObject *function = PyCFunction_NewEx(def, module, package);
-        result = function == NULL
-                     ? -1
-                     : PyModule_AddObjectRef(module, def->ml_name, function);
-        Py_XDECREF(function);
-    }
-    Py_XDECREF(package);
-    return result;
-}

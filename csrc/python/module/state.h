@@ -10,7 +10,8 @@
 
 #include "python/module/free_threading.h"
 
-/* Strong references, except the last fields; module.c has a table of them. */
+/* Strong references, except the last fields, from `site_cache` on: module.c visits all
+ * that come before. */
 typedef struct dlpy_state {
     PyObject *dist_error;
     PyObject *backend_error;
@@ -74,16 +75,5 @@ dlpy_state *dlpy_state_of_type(PyTypeObject *type);
  * that is reloaded, the former object is kept: another thread may be using it.  Such
  * fields are read with DLPY_LOAD(). */
 void dlpy_state_set(PyObject **field, PyObject *object);
-
-/* Creates a type from its spec, adds it to the module under the last part of its name
- * and stores a reference in `*slot`, a field of the state, or none if `slot` is NULL.
- * `base` may be NULL. */
-int dlpy_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base,
-                  PyTypeObject **slot);
-
-/* Adds the functions of one file to the module.  Their `__module__` is the package,
- * where users find them and where inspect looks up the `ReduceOp` of their
- * signatures. */
-int dlpy_add_functions(PyObject *module, PyMethodDef *functions);
 
 #endif

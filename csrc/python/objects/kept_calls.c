@@ -167,8 +167,4 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_kept_calls(PyObject *module)
-{
-    return PyModule_AddFunctions(module, functions);
-}
+const dlpy_part dlpy_kept_calls = {.functions = functions};

@@ -663,13 +663,7 @@ static PyType_Spec call_spec = {
     .slots = call_slots,
 };
 
-int
-dlpy_add_object_calls(PyObject *module)
-{
-    if (PyModule_AddIntConstant(module, "_OBJECT_ROOM", ROOM) < 0
-        || PyModule_AddIntConstant(module, "_OBJECT_PART_LEAST", PART_LEAST) < 0
-        || dlpy_add_type(module, &call_spec, NULL, NULL) < 0) {
-        return -1;
-    }
-    return dlpy_add_kept_calls(module) < 0 ? -1 : dlpy_add_object_functions(module);
-}
+static const dlpy_number numbers[] = {
+    {"_OBJECT_ROOM", ROOM}, {"_OBJECT_PART_LEAST", PART_LEAST}, {0}};
+
+const dlpy_part dlpy_object_calls = {.type = &call_spec, .numbers = numbers};

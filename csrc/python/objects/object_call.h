@@ -53,7 +53,5 @@ enum {
 };
 
 /* Adds _kept_call() and _forget_calls(), and the functions on objects. */
-int dlpy_add_kept_calls(PyObject *module);
-int dlpy_add_object_functions(PyObject *module);
 
 #endif

@@ -263,8 +263,4 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_object_functions(PyObject *module)
-{
-    return dlpy_add_functions(module, functions);
-}
+const dlpy_part dlpy_object_functions = {.functions = functions};

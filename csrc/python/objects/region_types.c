@@ -159,12 +159,5 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_region_types(PyObject *module)
-{
-    if (dlpy_add_type(module, &spare_spec, NULL, NULL) < 0
-        || dlpy_add_type(module, &shared_spec, NULL, NULL) < 0) {
-        return -1;
-    }
-    return PyModule_AddFunctions(module, functions);
-}
+const dlpy_part dlpy_spare_memory = {.functions = functions, .type = &spare_spec};
+const dlpy_part dlpy_shared_memory = {.type = &shared_spec};

@@ -702,11 +702,6 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_safe_codec(PyObject *module)
-{
-    if (PyModule_AddFunctions(module, functions) < 0) {
-        return -1;
-    }
-    return PyModule_AddIntConstant(module, "_SAFE_DEPTH_LIMIT", DEPTH_LIMIT);
-}
+static const dlpy_number numbers[] = {{"_SAFE_DEPTH_LIMIT", DEPTH_LIMIT}, {0}};
+
+const dlpy_part dlpy_safe_codec = {.functions = functions, .numbers = numbers};

@@ -294,10 +294,9 @@ static PyMethodDef functions[] = {
 };
 
 /* Stores the package's folder, too. */
-int
-dlpy_add_call_sites(PyObject *module)
+static int
+begin_sites(dlpy_state *state, PyObject *module)
 {
-    dlpy_state *state = dlpy_state_of_module(module);
     PyObject *file = PyObject_GetAttrString(module, "__file__");
     const char *text = file == NULL ? NULL : PyUnicode_AsUTF8(file);
     const char *slash = text == NULL ? NULL : strrchr(text, '/');
@@ -314,5 +313,7 @@ dlpy_add_call_sites(PyObject *module)
         PyErr_NoMemory();
         return -1;
     }
-    return PyModule_AddFunctions(module, functions);
+    return 0;
 }
+
+const dlpy_part dlpy_call_sites = {.begin = begin_sites, .functions = functions};

@@ -249,8 +249,4 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_failure_report(PyObject *module)
-{
-    return dlpy_add_functions(module, functions);
-}
+const dlpy_part dlpy_failure_report = {.functions = functions};

@@ -232,8 +232,4 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_recorder_functions(PyObject *module)
-{
-    return dlpy_add_functions(module, functions);
-}
+const dlpy_part dlpy_recorder_functions = {.functions = functions};

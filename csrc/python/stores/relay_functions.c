@@ -100,8 +100,4 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_relay_functions(PyObject *module)
-{
-    return dlpy_add_functions(module, functions);
-}
+const dlpy_part dlpy_relay_functions = {.functions = functions};

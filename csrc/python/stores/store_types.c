@@ -515,22 +515,22 @@ static PyType_Spec prefix_store_spec = {
     .slots = prefix_store_slots,
 };
 
-int
-dlpy_add_store_types(PyObject *module)
-{
-    dlpy_state *state = dlpy_state_of_module(module);
-
-    if (dlpy_add_type(module, &store_spec, NULL, &state->store_type) < 0
-        || dlpy_add_type(module, &hash_store_spec, state->store_type,
-                         &state->hash_store_type)
-               < 0
-        || dlpy_add_type(module, &file_store_spec, state->store_type,
-                         &state->file_store_type)
-               < 0
-        || dlpy_add_type(module, &prefix_store_spec, state->store_type,
-                         &state->prefix_store_type)
-               < 0) {
-        return -1;
-    }
-    return 0;
-}
+const dlpy_part dlpy_store_type = {
+    .type = &store_spec,
+    .slot = offsetof(dlpy_state, store_type),
+};
+const dlpy_part dlpy_hash_store_type = {
+    .type = &hash_store_spec,
+    .base = offsetof(dlpy_state, store_type),
+    .slot = offsetof(dlpy_state, hash_store_type),
+};
+const dlpy_part dlpy_file_store_type = {
+    .type = &file_store_spec,
+    .base = offsetof(dlpy_state, store_type),
+    .slot = offsetof(dlpy_state, file_store_type),
+};
+const dlpy_part dlpy_prefix_store_type = {
+    .type = &prefix_store_spec,
+    .base = offsetof(dlpy_state, store_type),
+    .slot = offsetof(dlpy_state, prefix_store_type),
+};

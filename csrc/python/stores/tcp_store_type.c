@@ -377,11 +377,8 @@ static PyType_Spec tcp_store_spec = {
     .slots = tcp_store_slots,
 };
 
-int
-dlpy_add_tcp_store_type(PyObject *module)
-{
-    dlpy_state *state = dlpy_state_of_module(module);
-
-    return dlpy_add_type(module, &tcp_store_spec, state->store_type,
-                         &state->tcp_store_type);
-}
+const dlpy_part dlpy_tcp_store_type = {
+    .type = &tcp_store_spec,
+    .base = offsetof(dlpy_state, store_type),
+    .slot = offsetof(dlpy_state, tcp_store_type),
+};

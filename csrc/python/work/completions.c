@@ -3,6 +3,7 @@
 
 #include "base/thread.h"
 #include "python/module/docstrings.h"
+#include "python/module/parts.h"
 
 void
 dlpy_completions_note(dlpy_completions *self, dlpy_completion *completion)
@@ -143,11 +144,9 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-int
-dlpy_add_completions(PyObject *module)
+static int
+begin_completions(dlpy_state *state, PyObject *Py_UNUSED(module))
 {
-    dlpy_state *state = dlpy_state_of_module(module);
-
     dlpy_completions *made = PyMem_RawCalloc(1, sizeof *made);
     if (made == NULL) {
         PyErr_NoMemory();
@@ -158,5 +157,8 @@ dlpy_add_completions(PyObject *module)
     dl_list_init(&made->to_drop);
     dl_list_init(&made->to_call);
     state->completions = made;
-    return PyModule_AddFunctions(module, functions);
+    return 0;
 }
+
+const dlpy_part dlpy_completed_works = {.begin = begin_completions,
+                                        .functions = functions};

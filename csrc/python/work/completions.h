@@ -46,6 +46,5 @@ void dlpy_completions_want(dlpy_completions *self, dlpy_completion *completion);
 
 /* Makes the module's completions, and adds the functions by which futures.py takes works
  * from them. */
-int dlpy_add_completions(PyObject *module);
 
 #endif

@@ -750,13 +750,7 @@ static PyType_Spec work_spec = {
     .slots = work_slots,
 };
 
-int
-dlpy_add_work_type(PyObject *module)
-{
-    dlpy_state *state = dlpy_state_of_module(module);
-
-    if (dlpy_add_completions(module) < 0) {
-        return -1;
-    }
-    return dlpy_add_type(module, &work_spec, NULL, &state->work_type);
-}
+const dlpy_part dlpy_work_type = {
+    .type = &work_spec,
+    .slot = offsetof(dlpy_state, work_type),
+};
