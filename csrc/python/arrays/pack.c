@@ -326,19 +326,17 @@ pack_function(PyObject *module, PyObject *arrays)
 }
 
 static PyObject *
-pack_blocks_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                     PyObject *keywords)
+pack_blocks_function(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {"_pack_blocks", 2, {"arrays", "parts"}};
-    PyObject *values[2];
     int parts;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_int_from(values[1], "parts", &parts) < 0) {
+    if (dlpy_int_from(values[1], "parts", &parts) < 0) {
         return NULL;
     }
     return make_packs(dlpy_state_of_module(module), values[0], parts, true);
 }
+
+DLPY_PARSED(pack_blocks_function, "_pack_blocks", 2, "arrays", "parts")
 
 /* The memory range of one array of a list. */
 typedef struct span {
@@ -434,18 +432,11 @@ find_among_others(const span *spans, size_t count, PyObject *found)
 }
 
 static PyObject *
-find_shared_function(PyObject *Py_UNUSED(module), PyObject *const *args,
-                     Py_ssize_t passed, PyObject *keywords)
+find_shared_function(PyObject *Py_UNUSED(module), PyObject *const *values)
 {
-    static const dlpy_signature signature = {"_find_shared", 1, {"arrays", "others"}};
-    PyObject *values[2];
     span *spans = NULL;
     size_t count = 0;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, passed, keywords}, values)
-        < 0) {
-        return NULL;
-    }
     bool has_others = values[1] != NULL && values[1] != Py_None;
     PyObject *found = PyList_New(0);
     if (found == NULL || add_spans(values[0], false, &spans, &count) < 0
@@ -462,6 +453,8 @@ find_shared_function(PyObject *Py_UNUSED(module), PyObject *const *args,
     PyMem_Free(spans);
     return found;
 }
+
+DLPY_PARSED(find_shared_function, "_find_shared", 1, "arrays", "others")
 
 static PyType_Slot pack_slots[] = {
     {Py_tp_doc, "Several arrays that an operation takes as one."},
@@ -497,9 +490,9 @@ pack_arrays_function(PyObject *Py_UNUSED(module), PyObject *object)
 
 static PyMethodDef functions[] = {
     {"_pack", pack_function, METH_O, DLPY_DOC__PACK},
-    DLPY_FUNCTION("_pack_blocks", pack_blocks_function, DLPY_DOC__PACK_BLOCKS),
+    DLPY_FUNCTION("_pack_blocks", pack_blocks_function_call, DLPY_DOC__PACK_BLOCKS),
     {"_pack_arrays", pack_arrays_function, METH_O, DLPY_DOC__PACK_ARRAYS},
-    DLPY_FUNCTION("_find_shared", find_shared_function, DLPY_DOC__FIND_SHARED),
+    DLPY_FUNCTION("_find_shared", find_shared_function_call, DLPY_DOC__FIND_SHARED),
     {0},
 };
 

@@ -96,18 +96,13 @@ options_from(PyObject *tuple, dl_device_options *options)
 
 /* Called at most once per group, before any other thread uses the group. */
 static PyObject *
-device_serve(PyObject *module, PyObject *const *args, Py_ssize_t count,
-             PyObject *keywords)
+device_serve(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        "_device_serve", 4, {"group", "name", "options", "takes_barriers"}};
-    PyObject *values[4];
     dl_device_options options = {0};
     const char *name;
     bool takes_barriers;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_name_from(values[1], "name", &name) < 0
+    if (dlpy_name_from(values[1], "name", &name) < 0
         || dlpy_bool_from(values[3], "takes_barriers", &takes_barriers) < 0) {
         return NULL;
     }
@@ -126,17 +121,16 @@ device_serve(PyObject *module, PyObject *const *args, Py_ssize_t count,
     Py_RETURN_NONE;
 }
 
+DLPY_PARSED(device_serve, "_device_serve", 4, "group", "name", "options",
+            "takes_barriers")
+
 static PyObject *
-device_connect(PyObject *module, PyObject *const *args, Py_ssize_t count,
-               PyObject *keywords)
+device_connect(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {"_device_connect", 2, {"group", "index"}};
-    PyObject *values[2];
     dl_status status;
     int index;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_int_from(values[1], "index", &index) < 0) {
+    if (dlpy_int_from(values[1], "index", &index) < 0) {
         return NULL;
     }
     dl_group *group = group_from(module, values[0]);
@@ -151,6 +145,8 @@ device_connect(PyObject *module, PyObject *const *args, Py_ssize_t count,
     }
     Py_RETURN_NONE;
 }
+
+DLPY_PARSED(device_connect, "_device_connect", 2, "group", "index")
 
 static PyObject *
 part_group(PyObject *module, dl_group *parent, const dl_device_split_args *wanted,
@@ -170,16 +166,11 @@ part_group(PyObject *module, dl_group *parent, const dl_device_split_args *wante
 
 /* Collective over the parent group; `child` is None on a rank that joins no part. */
 static PyObject *
-device_split(PyObject *module, PyObject *const *args, Py_ssize_t count,
-             PyObject *keywords)
+device_split(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        "_device_split", 4, {"parent", "color", "key", "child"}};
-    PyObject *values[4];
     dl_device_split_args wanted = {.way = DL_DEVICE_SPLIT};
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_int_from(values[1], "color", &wanted.color) < 0
+    if (dlpy_int_from(values[1], "color", &wanted.color) < 0
         || dlpy_int_from(values[2], "key", &wanted.key) < 0) {
         return NULL;
     }
@@ -191,18 +182,15 @@ device_split(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return part_group(module, core, &wanted, part_of);
 }
 
+DLPY_PARSED(device_split, "_device_split", 4, "parent", "color", "key", "child")
+
 /* Called only by the ranks that remain in the group. */
 static PyObject *
-device_shrink(PyObject *module, PyObject *const *args, Py_ssize_t count,
-              PyObject *keywords)
+device_shrink(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        "_device_shrink", 4, {"parent", "excluded", "flags", "child"}};
-    PyObject *values[4];
     dl_device_split_args wanted = {.way = DL_DEVICE_SHRINK};
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_int_from(values[2], "flags", &wanted.flags) < 0) {
+    if (dlpy_int_from(values[2], "flags", &wanted.flags) < 0) {
         return NULL;
     }
     dl_group *core = group_from(module, values[0]);
@@ -218,18 +206,15 @@ device_shrink(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return result;
 }
 
+DLPY_PARSED(device_shrink, "_device_shrink", 4, "parent", "excluded", "flags", "child")
+
 /* Called by all ranks of the child; those that are new pass None and their device. */
 static PyObject *
-device_grow(PyObject *module, PyObject *const *args, Py_ssize_t count,
-            PyObject *keywords)
+device_grow(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        "_device_grow", 3, {"parent", "device", "child"}};
-    PyObject *values[3];
     dl_device_split_args wanted = {.way = DL_DEVICE_GROW};
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_int_from(values[1], "device", &wanted.device) < 0) {
+    if (dlpy_int_from(values[1], "device", &wanted.device) < 0) {
         return NULL;
     }
     dl_group *core = values[0] == Py_None ? NULL : group_from(module, values[0]);
@@ -239,6 +224,8 @@ device_grow(PyObject *module, PyObject *const *args, Py_ssize_t count,
     }
     return part_group(module, core, &wanted, whole);
 }
+
+DLPY_PARSED(device_grow, "_device_grow", 3, "parent", "device", "child")
 
 static PyObject *
 device_ways(PyObject *module, PyObject *object)
@@ -302,17 +289,14 @@ batch_begin(PyObject *module, PyObject *object)
 
 /* Passes the batch's references to its Work. */
 static PyObject *
-batch_end(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+batch_end(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {"_batch_end", 2, {"group", "is_dropped"}};
-    PyObject *values[2];
     dlpy_state *state = dlpy_state_of_module(module);
     dl_work *work = NULL;
     dl_status status;
     bool is_dropped;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_bool_from(values[1], "is_dropped", &is_dropped) < 0) {
+    if (dlpy_bool_from(values[1], "is_dropped", &is_dropped) < 0) {
         return NULL;
     }
     dl_group *group = group_from(module, values[0]);
@@ -339,18 +323,20 @@ batch_end(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     return result;
 }
 
+DLPY_PARSED(batch_end, "_batch_end", 2, "group", "is_dropped")
+
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION("_device_serve", device_serve, DLPY_DOC__DEVICE_SERVE),
-    DLPY_FUNCTION("_device_connect", device_connect, DLPY_DOC__DEVICE_CONNECT),
-    DLPY_FUNCTION("_device_split", device_split, DLPY_DOC__DEVICE_SPLIT),
-    DLPY_FUNCTION("_device_shrink", device_shrink, DLPY_DOC__DEVICE_SHRINK),
-    DLPY_FUNCTION("_device_grow", device_grow, DLPY_DOC__DEVICE_GROW),
+    DLPY_FUNCTION("_device_serve", device_serve_call, DLPY_DOC__DEVICE_SERVE),
+    DLPY_FUNCTION("_device_connect", device_connect_call, DLPY_DOC__DEVICE_CONNECT),
+    DLPY_FUNCTION("_device_split", device_split_call, DLPY_DOC__DEVICE_SPLIT),
+    DLPY_FUNCTION("_device_shrink", device_shrink_call, DLPY_DOC__DEVICE_SHRINK),
+    DLPY_FUNCTION("_device_grow", device_grow_call, DLPY_DOC__DEVICE_GROW),
     {"_device_ways", device_ways, METH_O, DLPY_DOC__DEVICE_WAYS},
     {"_device_name", device_name, METH_O, DLPY_DOC__DEVICE_NAME},
     {"_serves_devices", serves_devices, METH_O, DLPY_DOC__SERVES_DEVICES},
     {"_set_cuda_stream", dlpy_set_cuda_stream, METH_O, DLPY_DOC__SET_CUDA_STREAM},
     {"_batch_begin", batch_begin, METH_O, DLPY_DOC__BATCH_BEGIN},
-    DLPY_FUNCTION("_batch_end", batch_end, DLPY_DOC__BATCH_END),
+    DLPY_FUNCTION("_batch_end", batch_end_call, DLPY_DOC__BATCH_END),
     {0},
 };
 

@@ -193,19 +193,14 @@ dlpy_group_join(dlpy_state *state, PyObject *args, PyObject *keywords, dlpy_grou
 }
 
 static PyObject *
-group_refuse(PyObject *module, PyObject *const *args, Py_ssize_t count,
-             PyObject *keywords)
+group_refuse(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        "_group_refuse", 6, {"parent", "ranks", "rank", "name", "backend", "reason"}};
-    PyObject *values[6];
     const dlpy_state *state = dlpy_state_of_module(module);
     dl_group_options options = {0};
     const char *reason;
     int *ranks = NULL;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_rank_from(values[2], "rank", &options.rank) < 0
+    if (dlpy_rank_from(values[2], "rank", &options.rank) < 0
         || dlpy_name_from(values[3], "name", &options.name) < 0
         || dlpy_name_from(values[4], "backend", &options.backend) < 0
         || dlpy_name_from(values[5], "reason", &reason) < 0) {
@@ -227,8 +222,11 @@ group_refuse(PyObject *module, PyObject *const *args, Py_ssize_t count,
     Py_RETURN_NONE;
 }
 
+DLPY_PARSED(group_refuse, "_group_refuse", 6, "parent", "ranks", "rank", "name",
+            "backend", "reason")
+
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION("_group_refuse", group_refuse, DLPY_DOC__GROUP_REFUSE),
+    DLPY_FUNCTION("_group_refuse", group_refuse_call, DLPY_DOC__GROUP_REFUSE),
     {0},
 };
 

@@ -364,21 +364,19 @@ group_error_kind(PyObject *self, PyObject *Py_UNUSED(nothing))
 }
 
 static PyObject *
-group_set_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count,
-                  PyObject *keywords)
+group_set_timeout(PyObject *self, PyObject *const *values)
 {
-    static const dlpy_signature signature = {"set_timeout", 1, {"timeout"}};
     dl_group *group = dlpy_group_core(self);
-    PyObject *values[1];
     int64_t limit;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_timeout_from(values[0], DLPY_GROUP_TIMEOUT, &limit) < 0) {
+    if (dlpy_timeout_from(values[0], DLPY_GROUP_TIMEOUT, &limit) < 0) {
         return NULL;
     }
     dl_group_set_timeout(group, limit);
     Py_RETURN_NONE;
 }
+
+DLPY_PARSED(group_set_timeout, "set_timeout", 1, "timeout")
 
 dl_group *
 dlpy_group_from(const dlpy_state *state, PyObject *object, const char *what)
@@ -718,7 +716,8 @@ static PyMethodDef group_methods[] = {
     {"name", group_name, METH_NOARGS, DLPY_DOC_PROCESSGROUP_NAME},
     {"get_group_store", group_get_store, METH_NOARGS,
      DLPY_DOC_PROCESSGROUP_GET_GROUP_STORE},
-    DLPY_FUNCTION("set_timeout", group_set_timeout, DLPY_DOC_PROCESSGROUP_SET_TIMEOUT),
+    DLPY_FUNCTION("set_timeout", group_set_timeout_call,
+                  DLPY_DOC_PROCESSGROUP_SET_TIMEOUT),
     {"_set_global_ranks", group_set_global_ranks, METH_O,
      DLPY_DOC_PROCESSGROUP__SET_GLOBAL_RANKS},
     {"_adopt", (PyCFunction)(void (*)(void))group_adopt, METH_VARARGS | METH_KEYWORDS,

@@ -129,17 +129,14 @@ mpi_place(PyObject *module, PyObject *Py_UNUSED(nothing))
 #define TELL_SIZE 1024
 
 static PyObject *
-mpi_tell(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+mpi_tell(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {"_mpi_tell", 2, {"text", "timeout"}};
-    PyObject *values[2];
     char text[TELL_SIZE] = "";
     const char *told;
     int64_t timeout;
     dl_status status;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_name_from(values[0], "text", &told) < 0
+    if (dlpy_name_from(values[0], "text", &told) < 0
         || dlpy_timeout_from(values[1], -1, &timeout) < 0) {
         return NULL;
     }
@@ -155,6 +152,8 @@ mpi_tell(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *ke
     return status == DL_OK ? PyUnicode_FromString(text) : raise_status(module, status);
 }
 
+DLPY_PARSED(mpi_tell, "_mpi_tell", 2, "text", "timeout")
+
 static PyObject *
 mpi_give_up(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
 {
@@ -168,7 +167,7 @@ static PyMethodDef functions[] = {
     {"_check_cuda", check_cuda, METH_NOARGS, DLPY_DOC__CHECK_CUDA},
     {"_mpi_library", mpi_library, METH_NOARGS, DLPY_DOC__MPI_LIBRARY},
     {"_mpi_place", mpi_place, METH_NOARGS, DLPY_DOC__MPI_PLACE},
-    DLPY_FUNCTION("_mpi_tell", mpi_tell, DLPY_DOC__MPI_TELL),
+    DLPY_FUNCTION("_mpi_tell", mpi_tell_call, DLPY_DOC__MPI_TELL),
     {"_mpi_give_up", mpi_give_up, METH_NOARGS, DLPY_DOC__MPI_GIVE_UP},
     {0},
 };

@@ -199,19 +199,11 @@ dlpy_message_direction(PyObject *function)
 
 /* Groups with a handler check messages themselves, when they begin them. */
 static PyObject *
-check_message(PyObject *module, PyObject *const *args, Py_ssize_t count,
-              PyObject *keywords)
+check_message(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        .function = "_check_message",
-        .required = 5,
-        .names = {"tensor", "is_send", "group", "tag", "group_peer"},
-    };
-    PyObject *values[5];
     int is_send;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || (is_send = PyObject_IsTrue(values[1])) < 0) {
+    if ((is_send = PyObject_IsTrue(values[1])) < 0) {
         return NULL;
     }
     const dlpy_state *state = dlpy_state_of_module(module);
@@ -229,6 +221,9 @@ check_message(PyObject *module, PyObject *const *args, Py_ssize_t count,
     dlpy_tensor_release(&self.tensor);
     return status == DL_OK ? Py_NewRef(Py_None) : dlpy_raise_collective(state, status);
 }
+
+DLPY_PARSED(check_message, "_check_message", 5, "tensor", "is_send", "group", "tag",
+            "group_peer")
 
 static PyObject *
 describe_probed(const dlpy_message *self, const dl_probed *found)
@@ -323,7 +318,7 @@ probe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
 
 static PyMethodDef functions[] = {
     DLPY_FUNCTION("_probe", probe, DLPY_DOC__PROBE),
-    DLPY_FUNCTION("_check_message", check_message, DLPY_DOC__CHECK_MESSAGE),
+    DLPY_FUNCTION("_check_message", check_message_call, DLPY_DOC__CHECK_MESSAGE),
     DLPY_FUNCTION("send", send, DLPY_DOC_SEND),
     DLPY_FUNCTION("recv", recv, DLPY_DOC_RECV),
     DLPY_FUNCTION("isend", isend, DLPY_DOC_ISEND),

@@ -62,18 +62,13 @@ plan_array(PyObject *plan, PyObject *open_ones[DL_DTYPE_COUNT], Py_ssize_t index
 }
 
 static PyObject *
-plan_packs(PyObject *module, PyObject *const *args, Py_ssize_t count,
-           PyObject *keywords)
+plan_packs(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        "_plan_packs", 3, {"arrays", "limit", "group"}};
-    PyObject *values[3];
     dlpy_state *state = dlpy_state_of_module(module);
     int64_t limit;
     PyObject *open_ones[DL_DTYPE_COUNT] = {0};
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_int64_from(values[1], "limit", &limit) < 0
+    if (dlpy_int64_from(values[1], "limit", &limit) < 0
         || dlpy_array_list_check(values[0]) < 0) {
         return NULL;
     }
@@ -98,8 +93,10 @@ plan_packs(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return plan;
 }
 
+DLPY_PARSED(plan_packs, "_plan_packs", 3, "arrays", "limit", "group")
+
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION("_plan_packs", plan_packs, DLPY_DOC__PLAN_PACKS),
+    DLPY_FUNCTION("_plan_packs", plan_packs_call, DLPY_DOC__PLAN_PACKS),
     {0},
 };
 

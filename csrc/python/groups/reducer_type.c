@@ -341,25 +341,16 @@ size_from(PyObject *object, const char *what, size_t *size)
 }
 
 static PyObject *
-pair_reducer(PyObject *module, PyObject *const *args, Py_ssize_t count,
-             PyObject *keywords)
+pair_reducer(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        .function = "_pair_reducer",
-        .required = 7,
-        .names = {"is_max", "dtype", "unit", "value", "value_offset", "index",
-                  "index_offset"},
-    };
     const dlpy_state *state = dlpy_state_of_module(module);
     dl_pair_reducer core;
-    PyObject *values[7];
     const char *dtype;
     dl_pair pair;
     size_t unit;
     bool is_max;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_bool_from(values[0], "is_max", &is_max) < 0
+    if (dlpy_bool_from(values[0], "is_max", &is_max) < 0
         || dlpy_name_from(values[1], "dtype", &dtype) < 0
         || size_from(values[2], "unit", &unit) < 0
         || dtype_from(values[3], "value", &pair.value) < 0
@@ -381,25 +372,19 @@ pair_reducer(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return made;
 }
 
+DLPY_PARSED(pair_reducer, "_pair_reducer", 7, "is_max", "dtype", "unit", "value",
+            "value_offset", "index", "index_offset")
+
 static PyObject *
-function_reducer_new(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                     PyObject *keywords)
+function_reducer_new(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        .function = "_function_reducer",
-        .required = 5,
-        .names = {"name", "dtype", "unit", "function", "context", "ufunc",
-                  "type_number"},
-    };
     const dlpy_state *state = dlpy_state_of_module(module);
     function_reducer core = {.base.may_fail = true};
-    PyObject *values[7];
     const char *dtype;
     size_t address = 0, context;
     int64_t type_number = 0;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_name_from(values[0], "name", &core.base.name) < 0
+    if (dlpy_name_from(values[0], "name", &core.base.name) < 0
         || dlpy_name_from(values[1], "dtype", &dtype) < 0
         || size_from(values[2], "unit", &core.base.unit) < 0
         || (PyLong_Check(values[3]) && size_from(values[3], "function", &address) < 0)
@@ -430,6 +415,9 @@ function_reducer_new(PyObject *module, PyObject *const *args, Py_ssize_t count,
     }
     return (PyObject *)made;
 }
+
+DLPY_PARSED(function_reducer_new, "_function_reducer", 5, "name", "dtype", "unit",
+            "function", "context", "ufunc", "type_number")
 
 static int
 reducer_traverse(PyObject *object, visitproc visit, void *arg)
@@ -483,18 +471,10 @@ static PyType_Spec reducer_spec = {
 /* The classes of reductions are written in Python (reduce_op.py), which registers them
  * when it is imported. */
 static PyObject *
-set_reduce_op_types(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                    PyObject *keywords)
+set_reduce_op_types(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        "_set_reduce_op_types", 3, {"members", "wrapper", "make_reducer"}};
-    PyObject *values[3];
     dlpy_state *state = dlpy_state_of_module(module);
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
-        < 0) {
-        return NULL;
-    }
     if (!PyType_Check(values[0]) || !PyType_Check(values[1])) {
         PyErr_SetString(PyExc_TypeError, "members and wrapper must be classes");
         return NULL;
@@ -505,11 +485,14 @@ set_reduce_op_types(PyObject *module, PyObject *const *args, Py_ssize_t count,
     Py_RETURN_NONE;
 }
 
+DLPY_PARSED(set_reduce_op_types, "_set_reduce_op_types", 3, "members", "wrapper",
+            "make_reducer")
+
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION("_pair_reducer", pair_reducer, DLPY_DOC__PAIR_REDUCER),
-    DLPY_FUNCTION("_function_reducer", function_reducer_new,
+    DLPY_FUNCTION("_pair_reducer", pair_reducer_call, DLPY_DOC__PAIR_REDUCER),
+    DLPY_FUNCTION("_function_reducer", function_reducer_new_call,
                   DLPY_DOC__FUNCTION_REDUCER),
-    DLPY_FUNCTION("_set_reduce_op_types", set_reduce_op_types,
+    DLPY_FUNCTION("_set_reduce_op_types", set_reduce_op_types_call,
                   DLPY_DOC__SET_REDUCE_OP_TYPES),
     {0},
 };

@@ -253,17 +253,14 @@ DLPY_BUILTIN(swap, "_swap", run_access, access_form, .signature.required = 6,
              .op = -1, .offset = 4, .timeout = 5)
 
 static PyObject *
-lock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+lock(PyObject *object, PyObject *const *values)
 {
-    static const dlpy_signature signature = {"_lock", 3, {"rank", "shared", "timeout"}};
-    PyObject *values[3];
     dl_deadline deadline;
     bool is_shared;
     dlpy_gil gil;
     int rank;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_rank_from(values[0], "rank", &rank) < 0
+    if (dlpy_rank_from(values[0], "rank", &rank) < 0
         || dlpy_bool_from(values[1], "shared", &is_shared) < 0
         || deadline_from(object, values[2], &deadline) < 0) {
         return NULL;
@@ -284,17 +281,16 @@ lock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywor
     return none_or_raise(object, status);
 }
 
+DLPY_PARSED(lock, "_lock", 3, "rank", "shared", "timeout")
+
 static PyObject *
-unlock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+unlock(PyObject *object, PyObject *const *values)
 {
-    static const dlpy_signature signature = {"unlock", 1, {"rank", "*timeout"}};
-    PyObject *values[2];
     dl_deadline deadline;
     dlpy_gil gil;
     int rank;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_rank_from(values[0], "rank", &rank) < 0
+    if (dlpy_rank_from(values[0], "rank", &rank) < 0
         || deadline_from(object, values[1], &deadline) < 0) {
         return NULL;
     }
@@ -303,18 +299,16 @@ unlock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keyw
     return none_or_raise(object, dlpy_gil_return(&gil, status));
 }
 
+DLPY_PARSED(unlock, "unlock", 1, "rank", "*timeout")
+
 static PyObject *
-flush_window(PyObject *object, PyObject *const *args, Py_ssize_t count,
-             PyObject *keywords)
+flush_window(PyObject *object, PyObject *const *values)
 {
-    static const dlpy_signature signature = {"flush", 0, {"rank", "*timeout"}};
-    PyObject *values[2];
     dl_deadline deadline;
     dlpy_gil gil;
     int rank = -1;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || deadline_from(object, values[1], &deadline) < 0) {
+    if (deadline_from(object, values[1], &deadline) < 0) {
         return NULL;
     }
     if (values[0] != NULL && values[0] != Py_None) {
@@ -331,6 +325,8 @@ flush_window(PyObject *object, PyObject *const *args, Py_ssize_t count,
     dl_status status = dl_window_flush(core_of(object), rank, deadline);
     return none_or_raise(object, dlpy_gil_return(&gil, status));
 }
+
+DLPY_PARSED(flush_window, "flush", 0, "rank", "*timeout")
 
 /* A function that all ranks call together. */
 typedef struct fence_form {
@@ -476,13 +472,13 @@ static PyMethodDef methods[] = {
     DLPY_FUNCTION("put", put, DLPY_DOC__WINDOW_PUT),
     DLPY_FUNCTION("get", get, DLPY_DOC__WINDOW_GET),
     DLPY_FUNCTION("accumulate", accumulate, DLPY_DOC__WINDOW_ACCUMULATE),
-    DLPY_FUNCTION("unlock", unlock, DLPY_DOC__WINDOW_UNLOCK),
-    DLPY_FUNCTION("flush", flush_window, DLPY_DOC__WINDOW_FLUSH),
+    DLPY_FUNCTION("unlock", unlock_call, DLPY_DOC__WINDOW_UNLOCK),
+    DLPY_FUNCTION("flush", flush_window_call, DLPY_DOC__WINDOW_FLUSH),
     DLPY_FUNCTION("fence", fence, DLPY_DOC__WINDOW_FENCE),
     DLPY_FUNCTION("close", close_window, DLPY_DOC__WINDOW_CLOSE),
     DLPY_FUNCTION("_fetch", fetch, DLPY_DOC__WINDOW__FETCH),
     DLPY_FUNCTION("_swap", swap, DLPY_DOC__WINDOW__SWAP),
-    DLPY_FUNCTION("_lock", lock, DLPY_DOC__WINDOW__LOCK),
+    DLPY_FUNCTION("_lock", lock_call, DLPY_DOC__WINDOW__LOCK),
     {"_end", end, METH_NOARGS, DLPY_DOC__WINDOW__END},
     {"_counts", counts, METH_NOARGS, DLPY_DOC__WINDOW__COUNTS},
     {0},

@@ -58,6 +58,19 @@ typedef struct dlpy_call {
         return run(self, &form, (dlpy_call){args, count, keywords});           \
     }
 
+/* Defines such a function, `function`_call, which calls `function` with one borrowed
+ * value per name, NULL for an argument that was left out. */
+#define DLPY_PARSED(function, title, required, ...)                                \
+    static DLPY_BUILTIN_HEAD(function##_call)                                      \
+    {                                                                              \
+        static const dlpy_signature signature = {title, required, {__VA_ARGS__}};  \
+        PyObject *values[DLPY_ARGUMENTS_LIMIT];                                    \
+                                                                                   \
+        return dlpy_place_arguments(&signature, args, count, keywords, values) < 0 \
+                   ? NULL                                                          \
+                   : function(self, values);                                       \
+    }
+
 /* dlpy_take_arguments() with its call in registers: as a struct in memory it would be
  * copied right after it was written, for which processors wait. */
 int dlpy_place_arguments(const dlpy_signature *signature, PyObject *const *args,

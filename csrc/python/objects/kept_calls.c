@@ -94,21 +94,19 @@ dlpy_object_call_find(dlpy_state *state, int op, PyObject *const *args)
 }
 
 static PyObject *
-kept_call(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+kept_call(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        "_kept_call", 5, {"op", "group", "rank", "group_rank", "safe"}};
-    PyObject *values[5];
     int op;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_int_from(values[0], "op", &op) < 0) {
+    if (dlpy_int_from(values[0], "op", &op) < 0) {
         return NULL;
     }
     dlpy_object_call *found =
         dlpy_object_call_find(dlpy_state_of_module(module), op, values + 1);
     return found != NULL ? (PyObject *)found : Py_NewRef(Py_None);
 }
+
+DLPY_PARSED(kept_call, "_kept_call", 5, "op", "group", "rank", "group_rank", "safe")
 
 PyObject *
 dlpy_object_call_keep(PyObject *object, PyTypeObject *type, PyObject *const *args,
@@ -162,7 +160,7 @@ forget_calls(PyObject *module, PyObject *group)
 }
 
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION("_kept_call", kept_call, DLPY_DOC__KEPT_CALL),
+    DLPY_FUNCTION("_kept_call", kept_call_call, DLPY_DOC__KEPT_CALL),
     {"_forget_calls", forget_calls, METH_O, DLPY_DOC__FORGET_CALLS},
     {0},
 };

@@ -267,17 +267,12 @@ put_value(encoder *self, PyObject *value, int depth)
 }
 
 static PyObject *
-put_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
-          PyObject *keywords)
+put_plain(PyObject *Py_UNUSED(module), PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        "_put_plain", 5, {"out", "value", "beside", "depth", "other"}};
-    PyObject *values[5];
     encoder self = {0};
     int depth;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_int64_from(values[2], "beside", &self.beside) < 0
+    if (dlpy_int64_from(values[2], "beside", &self.beside) < 0
         || dlpy_int_from(values[3], "depth", &depth) < 0) {
         return NULL;
     }
@@ -295,6 +290,8 @@ put_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
     dl_buffer_fini(&self.pending);
     return result < 0 ? NULL : Py_NewRef(Py_None);
 }
+
+DLPY_PARSED(put_plain, "_put_plain", 5, "out", "value", "beside", "depth", "other")
 
 /* The bytes come from a peer and may be malicious.  Every size is therefore compared
  * with the number of bytes left before it is used, memory is allocated only as values
@@ -641,12 +638,8 @@ take_value(decoder *self, int depth, PyObject **value)
 }
 
 static PyObject *
-take_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
-           PyObject *keywords)
+take_plain(PyObject *Py_UNUSED(module), PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        "_take_plain", 5, {"data", "at", "depth", "other", "accept"}};
-    PyObject *values[5];
     decoder self = {0};
     PyObject *result = NULL;
     PyObject *value;
@@ -654,8 +647,7 @@ take_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
     int64_t at;
     int depth;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_int64_from(values[1], "at", &at) < 0
+    if (dlpy_int64_from(values[1], "at", &at) < 0
         || dlpy_int_from(values[2], "depth", &depth) < 0
         || PyObject_GetBuffer(values[0], &data, PyBUF_SIMPLE) < 0) {
         return NULL;
@@ -677,17 +669,11 @@ take_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
     return result;
 }
 
-static PyObject *
-check_list(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
-           PyObject *keywords)
-{
-    static const dlpy_signature signature = {"_check_keys", 2, {"keys", "accept"}};
-    PyObject *values[2];
+DLPY_PARSED(take_plain, "_take_plain", 5, "data", "at", "depth", "other", "accept")
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
-        < 0) {
-        return NULL;
-    }
+static PyObject *
+check_list(PyObject *Py_UNUSED(module), PyObject *const *values)
+{
     if (!PyList_CheckExact(values[0])) {
         PyErr_SetString(PyExc_TypeError, "keys must be a list");
         return NULL;
@@ -695,10 +681,12 @@ check_list(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
     return check_keys(values[0], 1, values[1]) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
+DLPY_PARSED(check_list, "_check_keys", 2, "keys", "accept")
+
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION("_put_plain", put_plain, DLPY_DOC__PUT_PLAIN),
-    DLPY_FUNCTION("_take_plain", take_plain, DLPY_DOC__TAKE_PLAIN),
-    DLPY_FUNCTION("_check_keys", check_list, DLPY_DOC__CHECK_KEYS),
+    DLPY_FUNCTION("_put_plain", put_plain_call, DLPY_DOC__PUT_PLAIN),
+    DLPY_FUNCTION("_take_plain", take_plain_call, DLPY_DOC__TAKE_PLAIN),
+    DLPY_FUNCTION("_check_keys", check_list_call, DLPY_DOC__CHECK_KEYS),
     {0},
 };
 

@@ -76,17 +76,12 @@ recording_folders(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 }
 
 static PyObject *
-recording_identify(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
-                   PyObject *keywords)
+recording_identify(PyObject *Py_UNUSED(module), PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        "_recording_identify", 3, {"job", "rank", "size"}};
-    PyObject *values[3];
     const char *job;
     int rank, size;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_name_from(values[0], "job", &job) < 0
+    if (dlpy_name_from(values[0], "job", &job) < 0
         || dlpy_rank_from(values[1], "rank", &rank) < 0
         || dlpy_rank_from(values[2], "size", &size) < 0) {
         return NULL;
@@ -94,6 +89,8 @@ recording_identify(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_
     dl_recorder_identify(job, rank, size);
     Py_RETURN_NONE;
 }
+
+DLPY_PARSED(recording_identify, "_recording_identify", 3, "job", "rank", "size")
 
 static PyObject *
 recording_make(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
@@ -225,7 +222,7 @@ static PyMethodDef functions[] = {
     {"_recording_make", recording_make, METH_NOARGS, DLPY_DOC__RECORDING_MAKE},
     {"_recording_names", recording_names, METH_NOARGS, DLPY_DOC__RECORDING_NAMES},
     {"_show_wait", show_wait, METH_O, DLPY_DOC__SHOW_WAIT},
-    DLPY_FUNCTION("_recording_identify", recording_identify,
+    DLPY_FUNCTION("_recording_identify", recording_identify_call,
                   DLPY_DOC__RECORDING_IDENTIFY),
     {"_recordings_sweep", recordings_sweep, METH_NOARGS, DLPY_DOC__RECORDINGS_SWEEP},
     {"_addresses", addresses, METH_O, DLPY_DOC__ADDRESSES},

@@ -28,7 +28,8 @@ stop_relay(PyObject *capsule)
 }
 
 static int
-take_options(const dlpy_state *state, PyObject **values, dl_relay_options *options)
+take_options(const dlpy_state *state, PyObject *const *values,
+             dl_relay_options *options)
 {
     if (dlpy_host_from(values[0], "host", &options->host) < 0
         || dlpy_port_from(values[1], &options->port) < 0
@@ -49,18 +50,13 @@ take_options(const dlpy_state *state, PyObject **values, dl_relay_options *optio
 }
 
 static PyObject *
-relay_start(PyObject *module, PyObject *const *args, Py_ssize_t count,
-            PyObject *keywords)
+relay_start(PyObject *module, PyObject *const *values)
 {
-    static const dlpy_signature signature = {
-        "_relay_start", 5, {"host", "port", "name", "token", "tls"}};
     dlpy_state *state = dlpy_state_of_module(module);
-    PyObject *values[5];
     dl_relay_options options = {0};
     dl_relay *relay = NULL;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || take_options(state, values, &options) < 0) {
+    if (take_options(state, values, &options) < 0) {
         return NULL;
     }
     dl_status status = dl_relay_start(&options, &relay);
@@ -76,6 +72,8 @@ relay_start(PyObject *module, PyObject *const *args, Py_ssize_t count,
     }
     return capsule;
 }
+
+DLPY_PARSED(relay_start, "_relay_start", 5, "host", "port", "name", "token", "tls")
 
 static PyObject *
 relay_name(PyObject *Py_UNUSED(module), PyObject *capsule)
@@ -94,7 +92,7 @@ relay_is_connected(PyObject *Py_UNUSED(module), PyObject *capsule)
 }
 
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION("_relay_start", relay_start, DLPY_DOC__RELAY_START),
+    DLPY_FUNCTION("_relay_start", relay_start_call, DLPY_DOC__RELAY_START),
     {"_relay_name", relay_name, METH_O, DLPY_DOC__RELAY_NAME},
     {"_relay_is_connected", relay_is_connected, METH_O, DLPY_DOC__RELAY_IS_CONNECTED},
     {0},
