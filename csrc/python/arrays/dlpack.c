@@ -331,28 +331,24 @@ name_parameter(const char *parameter)
 {
     PyObject *const types[] = {PyExc_BufferError, PyExc_NotImplementedError,
                                PyExc_RuntimeError, PyExc_TypeError, PyExc_ValueError};
-    PyObject *type, *value, *trace;
+    PyObject *error = dlpy_error_take();
 
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        PyObject *text = type == types[i] ? PyObject_Str(value) : NULL;
+        bool is_same = (PyObject *)Py_TYPE(error) == types[i];
+        PyObject *text = is_same ? PyObject_Str(error) : NULL;
         const char *words = text == NULL ? NULL : PyUnicode_AsUTF8(text);
         if (words != NULL) {
             bool is_sparse = strstr(words, "torch.strided") != NULL;
-            PyErr_Format(type, "`%s`: %s%s%s%s", parameter, words,
+            PyErr_Format(types[i], "`%s`: %s%s%s%s", parameter, words,
                          is_sparse ? "; pass " : "", is_sparse ? parameter : "",
                          is_sparse ? ".to_dense()" : "");
             Py_DECREF(text);
-            Py_XDECREF(type);
-            Py_XDECREF(value);
-            Py_XDECREF(trace);
+            Py_DECREF(error);
             return;
         }
         Py_XDECREF(text);
-        PyErr_Clear();
     }
-    PyErr_Restore(type, value, trace);
+    dlpy_error_restore(error);
 }
 
 int

@@ -10,6 +10,7 @@
 
 #include "python/arrays/cuda_arg.h"
 #include "python/arrays/dlpack.h"
+#include "python/module/convert.h"
 #include "python/module/free_threading.h"
 #include "tensor/strided.h"
 
@@ -652,16 +653,10 @@ dlpy_tensor_count_write(const dlpy_tensor *tensor, PyObject *array)
 void
 dlpy_tensor_drop_owner(dlpy_tensor *tensor)
 {
-#if PY_VERSION_HEX >= 0x030c0000
-    PyObject *error = PyErr_GetRaisedException();
+    PyObject *error = dlpy_error_take();
+
     Py_CLEAR(tensor->owner);
-    PyErr_SetRaisedException(error);
-#else
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    Py_CLEAR(tensor->owner);
-    PyErr_Restore(type, value, trace);
-#endif
+    dlpy_error_restore(error);
 }
 
 static bool

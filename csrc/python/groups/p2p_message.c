@@ -71,14 +71,13 @@ dlpy_message_prepare(dlpy_message *self)
 void
 dlpy_message_keep_forever(dlpy_message *self)
 {
-    PyObject *type, *value, *trace;
+    PyObject *error = dlpy_error_take();
 
-    PyErr_Fetch(&type, &value, &trace);
     if (dlpy_message_prepare(self) == NULL) {
         PyErr_Clear();
         Py_INCREF(self->array); /* the owner of a view is not released, either */
     }
-    PyErr_Restore(type, value, trace);
+    dlpy_error_restore(error);
 }
 
 PyObject *

@@ -57,23 +57,15 @@ call_address(const dl_reducer *base, const void *left, void *right, size_t count
 static dl_status
 take_exception(reducer_object *self)
 {
-    PyObject *type, *value, *trace;
-
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
-    if (trace != NULL) {
-        PyException_SetTraceback(value, trace);
-    }
-    PyObject *text = PyObject_Str(value);
+    PyObject *error = dlpy_error_take();
+    PyObject *text = PyObject_Str(error);
     const char *words = text == NULL ? NULL : PyUnicode_AsUTF8(text);
     PyErr_Clear();
     dl_status status =
-        dl_fail(DL_BACKEND, "%s: %s", Py_TYPE(value)->tp_name,
+        dl_fail(DL_BACKEND, "%s: %s", Py_TYPE(error)->tp_name,
                 words == NULL ? "an error whose text cannot be shown" : words);
     Py_XDECREF(text);
-    Py_XSETREF(self->failure, value);
-    Py_XDECREF(type);
-    Py_XDECREF(trace);
+    Py_XSETREF(self->failure, error);
     return status;
 }
 
@@ -150,7 +142,6 @@ void
 dlpy_reducer_explain(PyObject *reducer)
 {
     reducer_object *self = (reducer_object *)reducer;
-    PyObject *type, *value, *trace;
 
     if (self->failure == NULL) {
         return;
@@ -162,10 +153,9 @@ dlpy_reducer_explain(PyObject *reducer)
         Py_DECREF(failure);
         return;
     }
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
-    PyException_SetCause(value, failure); /* takes the reference */
-    PyErr_Restore(type, value, trace);
+    PyObject *error = dlpy_error_take();
+    PyException_SetCause(error, failure); /* takes the reference */
+    dlpy_error_restore(error);
 }
 
 /* Returns `made`, or a copy for one call if it has a Python function, since a failure

@@ -390,6 +390,37 @@ dlpy_append_int(PyObject *list, Py_ssize_t number)
     return result;
 }
 
+PyObject *
+dlpy_error_take(void)
+{
+#if PY_VERSION_HEX >= 0x030c0000
+    return PyErr_GetRaisedException();
+#else
+    PyObject *type, *error, *trace;
+
+    PyErr_Fetch(&type, &error, &trace);
+    PyErr_NormalizeException(&type, &error, &trace);
+    if (trace != NULL) {
+        PyException_SetTraceback(error, trace);
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(trace);
+    return error;
+#endif
+}
+
+void
+dlpy_error_restore(PyObject *error)
+{
+#if PY_VERSION_HEX >= 0x030c0000
+    PyErr_SetRaisedException(error);
+#else
+    PyObject *trace = error == NULL ? NULL : PyException_GetTraceback(error);
+
+    PyErr_Restore(error == NULL ? NULL : Py_NewRef(Py_TYPE(error)), error, trace);
+#endif
+}
+
 int
 dlpy_forgive_attribute(void)
 {

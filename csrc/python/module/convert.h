@@ -75,6 +75,12 @@ int dlpy_bool_from(PyObject *object, const char *what, bool *value);
 /* Appends a number to a list.  Returns -1 with an exception set on failure. */
 int dlpy_append_int(PyObject *list, Py_ssize_t number);
 
+/* Takes the exception that is set, with its traceback, for dlpy_error_restore(); NULL
+ * if there is none. */
+PyObject *dlpy_error_take(void);
+/* Sets the exception, of which it takes the reference, in place of any other. */
+void dlpy_error_restore(PyObject *error);
+
 /* For a look-up that has failed: returns 0 if the attribute is missing, and clears that
  * exception; -1 with any other, which stays set. */
 int dlpy_forgive_attribute(void);

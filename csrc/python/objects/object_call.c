@@ -184,24 +184,11 @@ dump_object(const dlpy_state *state, PyObject *value, PyObject *parts)
     return stream;
 }
 
-/* Returns the exception that is set, and clears it, unless it is one that ends the
- * program. */
+/* Takes the exception that is set, unless it ends the program. */
 static PyObject *
 take_error(void)
 {
-    PyObject *kind, *error, *trace;
-
-    if (!PyErr_ExceptionMatches(PyExc_Exception)) {
-        return NULL;
-    }
-    PyErr_Fetch(&kind, &error, &trace);
-    PyErr_NormalizeException(&kind, &error, &trace);
-    if (trace != NULL) {
-        PyException_SetTraceback(error, trace);
-    }
-    Py_DECREF(kind);
-    Py_XDECREF(trace);
-    return error;
+    return PyErr_ExceptionMatches(PyExc_Exception) ? dlpy_error_take() : NULL;
 }
 
 /* Returns a stream, or the Message of what is no pickle alone. */
@@ -495,15 +482,13 @@ take_results(const exchange *self)
 static void
 abort_group(const exchange *self)
 {
-    PyObject *kind, *error, *trace;
-
-    PyErr_Fetch(&kind, &error, &trace);
+    PyObject *error = dlpy_error_take();
     PyObject *done = PyObject_CallMethod(self->call->group, "abort", NULL);
     if (done == NULL) {
         PyErr_WriteUnraisable(self->call->group);
     }
     Py_XDECREF(done);
-    PyErr_Restore(kind, error, trace);
+    dlpy_error_restore(error);
 }
 
 /* Finds pickle's functions, which programs without objects need not import. */

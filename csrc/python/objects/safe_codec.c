@@ -145,12 +145,7 @@ put_str(encoder *self, PyObject *value)
 static int
 fail_at(const char *format, PyObject *at)
 {
-    PyObject *kind;
-    PyObject *error;
-    PyObject *trace;
-
-    PyErr_Fetch(&kind, &error, &trace);
-    PyErr_NormalizeException(&kind, &error, &trace);
+    PyObject *error = dlpy_error_take();
     PyObject *place = PyObject_GetAttrString(error, "at");
     PyObject *step = place == NULL ? NULL : PyUnicode_FromFormat(format, at);
     if (step != NULL) {
@@ -161,9 +156,8 @@ fail_at(const char *format, PyObject *at)
     }
     Py_XDECREF(place);
     Py_XDECREF(step);
-    /* Errors of other kinds have no location. */
-    PyErr_Clear();
-    PyErr_Restore(kind, error, trace);
+    /* In place of that of an error of another kind, which has no location. */
+    dlpy_error_restore(error);
     return -1;
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/record/events.h"
 
+#include "python/module/convert.h"
+
 static bool look_for_torch(void);
 
 bool (*dlpy_torch_profiler_check)(void) = look_for_torch;
@@ -99,21 +101,18 @@ dlpy_event_of_abort(PyObject *group, const char *reason)
 PyObject *
 dlpy_event_end(PyObject *event, PyObject *result, bool is_of_work)
 {
-    PyObject *type, *value, *trace;
-
     if (event == NULL) {
         return result;
     }
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
+    PyObject *error = dlpy_error_take();
     PyObject *done = is_of_work ? PyObject_CallMethod(event, "end_with", "O", result)
                                 : PyObject_CallMethod(event, "end", "O",
-                                                      value == NULL ? Py_None : value);
+                                                      error == NULL ? Py_None : error);
     if (done == NULL) {
         report_failure(event);
     }
     Py_XDECREF(done);
     Py_DECREF(event);
-    PyErr_Restore(type, value, trace);
+    dlpy_error_restore(error);
     return result;
 }

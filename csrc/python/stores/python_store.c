@@ -73,19 +73,13 @@ call_begin(dl_store *store, python_call *call)
 static dl_status
 exception_status(const python_call *call)
 {
-    PyObject *type;
-    PyObject *value;
-    PyObject *traceback;
-
-    PyErr_Fetch(&type, &value, &traceback);
-    PyObject *text = value == NULL ? NULL : PyObject_Str(value);
+    PyObject *error = dlpy_error_take();
+    PyObject *text = PyObject_Str(error);
     const char *message = text == NULL ? NULL : PyUnicode_AsUTF8(text);
-    dl_status status =
-        dl_fail(DL_INTERRUPTED, "%s: %s", ((PyTypeObject *)type)->tp_name,
-                message == NULL ? "no text" : message);
+    dl_status status = dl_fail(DL_INTERRUPTED, "%s: %s", Py_TYPE(error)->tp_name,
+                               message == NULL ? "no text" : message);
     Py_XDECREF(text);
-    PyErr_Clear();
-    PyErr_Restore(type, value, traceback);
+    dlpy_error_restore(error);
     /* The thread state ends with the call, and the exception with it: no Python code
      * would ever see it. */
     if (call->is_foreign) {

@@ -350,7 +350,6 @@ raise_result(dlpy_work *self, dl_status status)
 static void
 end_event(dlpy_work *self)
 {
-    PyObject *type, *value, *trace;
     PyObject *event;
 
     if (DLPY_LOAD(self->event) == NULL || !dl_work_is_done(self->work)) {
@@ -363,14 +362,14 @@ end_event(dlpy_work *self)
     if (event == NULL) {
         return; /* another thread ends it */
     }
-    PyErr_Fetch(&type, &value, &trace);
+    PyObject *error = dlpy_error_take();
     PyObject *done = PyObject_CallMethod(event, "end", NULL);
     if (done == NULL) {
         PyErr_WriteUnraisable(event);
     }
     Py_XDECREF(done);
     Py_DECREF(event);
-    PyErr_Restore(type, value, trace);
+    dlpy_error_restore(error);
 }
 
 /* Returns whether the operation has ended, without waiting. */
@@ -516,17 +515,12 @@ static PyObject *
 work_exception(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
     dlpy_work *self = work_of(object);
-    PyObject *type, *value, *trace;
 
     if (!work_has_ended(self) || self->work->status == DL_OK) {
         Py_RETURN_NONE;
     }
     raise_result(self, dl_work_result(self->work));
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
-    Py_XDECREF(type);
-    Py_XDECREF(trace);
-    return value;
+    return dlpy_error_take();
 }
 
 static PyObject *
