@@ -49,6 +49,7 @@ typedef struct dl_message {
     int peer; /* DL_ANY_RANK until matched */
     int64_t tag;
     bool is_awaited; /* its caller waits for it at once */
+    bool is_alone;   /* no other message was posted with it */
     uint64_t id;     /* the send's; of a receive: once it is matched */
     dl_tensor tensor;
     size_t size;  /* bytes of the tensor */

@@ -59,7 +59,7 @@ keep_layout(dl_message *self, const dl_tensor *tensor)
 /* Sets what is read before it is set otherwise: clearing all of it would take a tenth of
  * the time of a small message. */
 static void
-init_message(dl_message *self, dl_p2p *engine, const dl_call *call,
+init_message(dl_message *self, dl_p2p *engine, const dl_call *call, bool is_alone,
              dl_deadline deadline)
 {
     self->work.op = call->op;
@@ -68,6 +68,7 @@ init_message(dl_message *self, dl_p2p *engine, const dl_call *call,
     self->peer = call->peer;
     self->tag = call->tag;
     self->is_awaited = call->is_awaited;
+    self->is_alone = is_alone;
     self->id = 0;
     self->tensor = call->tensor;
     self->size = dl_tensor_size(&call->tensor);
@@ -180,10 +181,11 @@ may_have_come(const dl_p2p *engine, int peer)
 
 /* Polls for an awaited receive, without the lock. */
 static void
-poll_ring(dl_message *self, int polls)
+poll_ring(dl_message *self)
 {
     dl_p2p *engine = self->engine;
     const dl_ring *in = &engine->peers[self->peer].rings.in;
+    int polls = self->is_alone ? RING_POLLS : RING_POLLS_OF_SEVERAL;
 
     dl_list_remove(&self->node);
     pthread_mutex_unlock(&engine->lock);
@@ -218,7 +220,7 @@ take_present(dl_message *self)
 }
 
 static void
-post_receive(dl_message *self, int polls)
+post_receive(dl_message *self)
 {
     dl_p2p *engine = self->engine;
     bool may_poll = self->is_awaited && self->peer != DL_ANY_RANK
@@ -233,7 +235,7 @@ post_receive(dl_message *self, int polls)
     dl_p2p_match_posted(self);
     take_present(self);
     if (self->state == DL_MESSAGE_POSTED && may_poll) {
-        poll_ring(self, polls);
+        poll_ring(self);
         take_present(self);
     }
 }
@@ -253,7 +255,7 @@ give_ended(dl_message *near, const dl_call *call, dl_work **work)
 
 /* Most messages end here, and never leave the stack.  Requires the lock. */
 static dl_status
-post_to_peer(dl_p2p *engine, const dl_call *call, int polls, dl_deadline deadline,
+post_to_peer(dl_p2p *engine, const dl_call *call, bool is_alone, dl_deadline deadline,
              dl_work **work)
 {
     dl_message near;
@@ -263,12 +265,12 @@ post_to_peer(dl_p2p *engine, const dl_call *call, int polls, dl_deadline deadlin
     }
     DL_TRY(dl_p2p_open(engine));
     DL_TRY(dl_p2p_open_links(engine, call->peer));
-    init_message(&near, engine, call, deadline);
+    init_message(&near, engine, call, is_alone, deadline);
     engine->pending++;
     if (call->op == DL_SEND) {
         post_send(&near);
     } else {
-        post_receive(&near, polls);
+        post_receive(&near);
     }
     if (call->probed != NULL && !call->is_awaited && near.state != DL_MESSAGE_ENDED) {
         end_single_probe(&near);
@@ -282,14 +284,14 @@ dl_status
 dl_p2p_post_all(dl_p2p *engine, const dl_call *calls, int count, dl_deadline deadline,
                 dl_work **works, int *posted)
 {
-    int polls = count == 1 ? RING_POLLS : RING_POLLS_OF_SEVERAL;
     dl_status status = DL_OK;
     int i = 0;
 
     dl_blocking_lock(&engine->lock);
-    while (i < count
-           && (status = post_to_peer(engine, &calls[i], polls, deadline, &works[i]))
-                  == DL_OK) {
+    while (
+        i < count
+        && (status = post_to_peer(engine, &calls[i], count == 1, deadline, &works[i]))
+               == DL_OK) {
         i++;
     }
     *posted = i;

@@ -223,7 +223,8 @@ make_progress(dl_p2p *engine, bool may_stream)
 }
 
 /* How often a receive polls the ring for the next part of a message, which a sender that
- * runs has there within a few microseconds. */
+ * runs has there within a few microseconds.  What is to be sent goes first: the other
+ * rank may wait for it in the same way. */
 #define PART_POLLS 2000
 
 /* Returns the next frame of the ring if it is to be taken for `receive`: the beginning of
@@ -246,10 +247,11 @@ next_for(const dl_ring *in, const dl_message *receive, int polls)
 static void
 take_eager_from(dl_p2p *engine, int source, const dl_message *receive)
 {
-    dl_ring_channel *rings = &engine->peers[source].rings;
+    dl_p2p_peer *peer = &engine->peers[source];
+    dl_ring_channel *rings = &peer->rings;
     bool has_core = engine->options.board->waiter.spin > 0;
-    int polls = receive->is_awaited && has_core ? PART_POLLS : 0;
-
+    bool may_poll = receive->is_awaited && has_core && !dl_p2p_is_sending(peer);
+    int polls = may_poll ? PART_POLLS : 0;
     const dl_frame *frame;
 
     while (receive->state != DL_MESSAGE_ENDED

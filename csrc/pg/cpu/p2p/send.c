@@ -57,7 +57,8 @@ keeps_up(const dl_p2p_peer *peer)
 /* The smallest part of a message that its sender waits for, and the most parts.  The
  * receiver copies a part out while the sender copies the next one in; more parts cost
  * more than that saves.  Where nobody waits for the send, the receive has usually been
- * posted, too, and each part costs it a search. */
+ * posted, too, and each part costs it a search; and a send with others is usually one of
+ * those that two ranks exchange, so that the receiver copies in at the same time. */
 #define LEAST_PART ((size_t)8 << 10)
 #define LARGEST_PART ((size_t)32 << 10)
 #define MOST_PARTS 4
@@ -68,7 +69,7 @@ part_of(const dl_p2p *engine, const dl_message *send)
 {
     size_t part = dl_round_up(send->size / MOST_PARTS, DL_LINE);
 
-    if (!send->is_awaited || send->size > engine->window
+    if (!send->is_awaited || !send->is_alone || send->size > engine->window
         || engine->peers[send->peer].link != NULL) {
         return engine->chunk;
     }
