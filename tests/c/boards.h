@@ -53,6 +53,15 @@ boards_init(test_boards *all, int size, size_t chunk, int cores_per_rank)
     }
 }
 
+/* As after many operations, when all parts of the slots are in use. */
+DL_CHECK_UNUSED static void
+boards_go_on(test_boards *all)
+{
+    for (int rank = 0; rank < all->size; rank++) {
+        all->boards[rank].round = 1 << 20;
+    }
+}
+
 /* Lets all ranks write their slots with non-temporal stores, whatever these take. */
 DL_CHECK_UNUSED static void
 boards_stream(test_boards *all)

@@ -300,13 +300,14 @@ reduce_large(int rank, int size, void *context)
         0,     4,      104,          108,          4096,     8196,
         32768, 131076, REAL / 2 - 4, REAL / 2 + 4, REAL + 4, 5 << 19,
     };
+    const size_t count_of_sizes = sizeof sizes / sizeof *sizes;
     walker self = {rank, size, 0};
     int32_t *data = malloc(5 << 19);
 
     (void)context;
     CHECK(data != NULL);
-    for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
-        size_t count = sizes[n] / 4;
+    for (size_t n = 0; n < 3 * count_of_sizes; n++) {
+        size_t count = sizes[n * 5 % count_of_sizes] / 4;
         dl_call args = args_of(data, count, DL_INT32, DL_SUM);
         for (size_t i = 0; i < count; i++) {
             data[i] = (int32_t)(i * 3 + (size_t)rank);
@@ -322,7 +323,8 @@ reduce_large(int rank, int size, void *context)
 CHECK_CASE(real_chunks)
 {
     for (int size = 2; size <= 5; size++) {
-        boards_init(&all, size, DL_BOARD_CHUNK, size == 2);
+        boards_init(&all, size, DL_BOARD_CHUNK, size <= 3);
+        boards_go_on(&all);
         dl_run_ranks(size, reduce_large, NULL);
         boards_fini(&all);
     }

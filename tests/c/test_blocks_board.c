@@ -117,6 +117,7 @@ in_parts(dl_rank_fn body, bool is_strided)
 
     for (int size = 2; size <= 4; size++) {
         boards_init(&all, size, LARGER_CHUNK, true);
+        boards_go_on(&all);
         dl_run_ranks(size, body, flags);
         boards_fini(&all);
     }

@@ -66,6 +66,51 @@ CHECK_CASE(lines_and_slots_do_not_touch)
     boards_fini(&all);
 }
 
+/* Returns the number of different places that the first slot of rank 1 has in `count`
+ * operations of two rounds of `size` bytes. */
+static int
+count_places(size_t size, size_t chunk, int count)
+{
+    bool is_used[64] = {false};
+    int used = 0;
+
+    for (int i = 0; i < count; i++) {
+        dl_op_context op = test_op(1, DL_BARRIER, 0);
+        dl_board_begin(&all.boards[0], &op);
+        uint8_t *start = dl_board_slot(&all.boards[0], 1, 0);
+        dl_board_divide_slots(&all.boards[0], size);
+        uint8_t *slot = dl_board_slot(&all.boards[0], 1, 0);
+        size_t at = (size_t)(slot - start);
+        CHECK(slot >= start && at + size <= chunk);
+        CHECK_EQUAL(slot + chunk, dl_board_slot(&all.boards[0], 1, 1));
+        CHECK_EQUAL(at % 4096, 0);
+        used += is_used[at / 4096] ? 0 : 1;
+        is_used[at / 4096] = true;
+        dl_board_end(&all.boards[0], 2, 0);
+    }
+    return used;
+}
+
+CHECK_CASE(rounds_use_more_and_more_parts_of_slots)
+{
+    const size_t chunk = (size_t)256 << 10;
+
+    boards_init(&all, 2, chunk, true);
+    CHECK_EQUAL(count_places(20000, chunk, 100), 1);
+    CHECK(count_places(20000, chunk, 256) > 1);
+    boards_go_on(&all);
+    CHECK_EQUAL(count_places(20000, chunk, 100), 256 / 20);
+    CHECK_EQUAL(count_places(100000, chunk, 100), 2);
+    CHECK_EQUAL(count_places(200000, chunk, 100), 1);
+    CHECK_EQUAL(count_places(chunk, chunk, 100), 1);
+    CHECK_EQUAL(count_places(8000, chunk, 100), 1);
+    boards_fini(&all);
+    boards_init(&all, 2, chunk, false);
+    boards_go_on(&all);
+    CHECK_EQUAL(count_places(20000, chunk, 100), 1);
+    boards_fini(&all);
+}
+
 static void
 step_together(int rank, int size, void *unused)
 {

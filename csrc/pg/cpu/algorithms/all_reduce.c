@@ -53,6 +53,7 @@ dl_all_reduce_slot(dl_board *board, const dl_op_context *op, const dl_call *call
     dl_fold fold = dl_fold_of(call, board->options.size);
 
     dl_board_begin(board, op);
+    dl_board_divide_slots(board, size);
     dl_fold_sources sources = slots_of(board, 0);
     dl_slot_write(&board->writer, dl_board_slot(board, board->options.rank, 0),
                   call->tensor.data, size);
@@ -396,6 +397,7 @@ dl_all_reduce_chunks(dl_board *board, const dl_op_context *op, const dl_call *ca
     uint8_t *payload = dl_board_begin(board, op);
     bool is_shared = announce_place(board, &call->tensor, payload);
 
+    dl_board_divide_slots(board, all.chunk);
     if (!is_shared) {
         copy_in(&all, 0);
     }

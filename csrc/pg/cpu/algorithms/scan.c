@@ -153,6 +153,7 @@ dl_scan_direct(dl_board *board, const dl_op_context *op, const dl_call *call)
     }
     rounds all = rounds_of(board, call, dl_pipeline_chunk(board, size));
     dl_board_begin(board, op);
+    dl_board_divide_slots(board, all.chunk);
     dl_pipeline pipeline = {
         .board = board,
         .rounds = all.count,
