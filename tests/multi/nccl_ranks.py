@@ -1278,6 +1278,54 @@ def killed(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     return found
 
 
+class KilledAtMark(distlite.Store):
+    """Its process is killed when it has marked itself as the last to come to a
+    communicator, and has not told the others that all have."""
+
+    def __init__(self, below: distlite.Store) -> None:
+        super().__init__()
+        self.below = below
+
+    def set(self, key: str, value: Any) -> None:
+        self.below.set(key, value)
+
+    def get(self, key: str) -> bytes:
+        return self.below.get(key)
+
+    def add(self, key: str, amount: int) -> int:
+        if "nccl/all/" in key:
+            while self.below.add(key, 0) != amount - 1:
+                time.sleep(0.01)
+            self.below.add(key, amount)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.below.add(key, amount)
+
+    def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
+        return self.below.compare_set(key, expected, desired)
+
+    def check(self, keys: list[str]) -> bool:
+        return self.below.check(keys)
+
+    def delete_key(self, key: str) -> bool:
+        return self.below.delete_key(key)
+
+
+def killed_at_mark(rank: int, world_size: int, init_method: str) -> dict[str, str]:
+    """The last rank is killed between its mark and the outcome."""
+    store: distlite.Store = distlite.FileStore(
+        init_method.removeprefix("file://"), world_size
+    )
+    if rank == world_size - 1:
+        store = KilledAtMark(store)
+    limit = timedelta(seconds=60)
+    distlite.init_process_group(
+        "nccl", store=store, timeout=limit, world_size=world_size, rank=rank
+    )
+    begun = time.monotonic()
+    text = error_of(distlite.all_reduce, FakeKit().put(np.ones(2)))
+    return {"text": text, "took": f"{time.monotonic() - begun:.1f}"}
+
+
 def options(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     """What reaches the library."""
     kit, found = FakeKit(), {}

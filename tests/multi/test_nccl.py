@@ -153,6 +153,17 @@ def test_a_killed_rank_ends_what_waits_for_it_and_nothing_else():
         assert float(found["took"]) < 2 * SOON, found
 
 
+def test_a_rank_that_is_killed_between_its_mark_and_the_outcome_is_named():
+    outcomes = rank_outcomes(nccl_ranks.killed_at_mark, 3, env=nccl_doubles())
+    for outcome in outcomes[:2]:
+        assert outcome.is_good, outcome.describe()
+        text = outcome.value["text"]
+        assert "creating the NCCL communicator of group 0, rank" in text
+        assert ": rank 2 (pid " in text
+        assert " exited or was killed" in text
+        assert float(outcome.value["took"]) < SOON
+
+
 def test_options_reach_the_library():
     for found in run_ranks(nccl_ranks.options, 2, env=nccl_doubles()):
         assert found["config"] == [0, 4, 2, 8, 0]
