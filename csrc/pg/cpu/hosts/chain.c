@@ -6,8 +6,10 @@
  * them. */
 #define AHEAD 8
 
-/* The pieces where a host folds what no other one waits for: fewer messages take less time
- * than what smaller ones overlap. */
+/* A piece that is passed on stays in a core's own cache, along with what it is folded into,
+ * until it is sent.  Where no other host waits for what one folds, fewer messages take less
+ * time than smaller ones. */
+#define PIECE ((size_t)128 << 10)
 #define PIECE_AT_END ((size_t)512 << 10)
 
 /* A scan goes in the order of the ranks, wherever these are, so that its bits do not
@@ -141,7 +143,7 @@ run_chain(const chain *self)
     const dl_layout *layout = self->hosts->layout;
     dl_traffic *traffic = self->hosts->traffic;
     bool is_passed_on = end_of_run(layout, end_of_run(layout, 0)) < layout->size;
-    size_t piece = is_passed_on ? DL_HOSTS_ROUND : PIECE_AT_END;
+    size_t piece = is_passed_on ? PIECE : PIECE_AT_END;
     uint32_t stages[AHEAD] = {0};
     size_t pieces = 0;
 

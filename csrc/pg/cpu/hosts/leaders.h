@@ -12,11 +12,6 @@
 #include "pg/cpu/hosts/hosts.h"
 #include "tensor/copy.h"
 
-/* The message of a round of a reduction, and the piece of a scan: it stays
- * in a core's own cache, along with what it is folded into, until it is sent on, while the
- * next one is on its way. */
-#define DL_HOSTS_ROUND ((size_t)128 << 10)
-
 /* The shares of hosts begin at its multiples. */
 #define DL_HOSTS_SHARE_UNIT 64
 

@@ -7,8 +7,13 @@
 #define AHEAD_MOST (DL_ROUTE_QUEUE / 2)
 #define AHEAD_LEAST 2
 
-/* Room for all rounds under way, unless there are fewer than AHEAD_LEAST. */
+/* Room for all rounds under way, unless their pieces would be too small. */
 #define ROOM ((size_t)4 << 20)
+
+/* Large pieces are fewer messages; those of many hosts would not fit into a core's own
+ * cache. */
+#define PIECE_MOST ((size_t)512 << 10)
+#define PIECE_LEAST ((size_t)128 << 10)
 
 /* The largest array that goes to the root of more than two hosts, to be folded there. */
 #define WHOLE_LIMIT ((size_t)64 << 10)
@@ -21,8 +26,11 @@
  *
  * The order on every link is: scatter 0, 1, ... 11, gather 0, scatter 12, gather 1,
  * ...: the data for the next rounds is under way while one is folded.  In a
- * reduce_scatter nothing is gathered.  Of two hosts the root folds everything, as the other
- * one has to send it all in any case, and of some hosts small arrays. */
+ * reduce_scatter nothing is gathered.
+ *
+ * Of two hosts, each that gets the result folds everything, and nothing is gathered: as
+ * many bytes cross the network, and only once.  So does the root of more, if it is
+ * little. */
 typedef struct rounds {
     dl_leaders base;
     uint8_t *slots; /* of the rounds under way */
@@ -154,24 +162,43 @@ run_rounds(const rounds *all)
 }
 
 static bool
-is_for_root(const dl_leaders *base)
+folds_everything(const dl_leaders *base)
 {
-    return base->root >= 0
-           && (base->hosts->layout->host_count == 2 || base->size <= WHOLE_LIMIT);
+    return base->hosts->layout->host_count == 2
+           || (base->root >= 0 && base->size <= WHOLE_LIMIT);
 }
 
-/* The parts of a reduction whose caller has not set any. */
+/* The parts of a reduction whose caller has not set any.  A piece that is folded in place
+ * has been sent. */
 static void
 cut_array(dl_leaders *base)
 {
-    size_t *ends = base->hosts->ends;
+    dl_hosts *hosts = base->hosts;
+    size_t end = 0;
 
-    dl_hosts_cut(base->hosts, base->size);
-    for (int host = 0; is_for_root(base) && host < base->hosts->layout->host_count;
-         host++) {
-        ends[host] = host < base->root ? 0 : base->size;
+    base->ends = hosts->ends;
+    if (!folds_everything(base)) {
+        dl_hosts_cut(hosts, base->size);
+        return;
     }
-    base->ends = ends;
+    for (int host = 0; host < hosts->layout->host_count; host++) {
+        end += dl_leaders_gets_result(base, host) ? base->size : 0;
+        hosts->ends[host] = end;
+        hosts->blocks[host] = base->data;
+    }
+    base->parts = hosts->blocks;
+    base->scatters = true;
+    base->target = base->data;
+}
+
+/* Returns the largest piece of a part, of whole elements. */
+static size_t
+largest_piece(size_t hosts)
+{
+    size_t fits =
+        ROOM / (AHEAD_LEAST * hosts) / DL_HOSTS_SHARE_UNIT * DL_HOSTS_SHARE_UNIT;
+
+    return fits < PIECE_LEAST ? PIECE_LEAST : dl_least(fits, PIECE_MOST);
 }
 
 dl_status
@@ -190,7 +217,8 @@ dl_fold_rounds(const dl_leaders *self)
         largest = size > largest ? size : largest;
     }
     if (largest > 0) {
-        all.piece = dl_least(dl_round_up(largest, DL_HOSTS_SHARE_UNIT), DL_HOSTS_ROUND);
+        all.piece =
+            dl_least(dl_round_up(largest, DL_HOSTS_SHARE_UNIT), largest_piece(count));
         all.count = (largest + all.piece - 1) / all.piece;
     }
     all.ahead =

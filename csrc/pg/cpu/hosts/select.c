@@ -6,7 +6,6 @@
 #include "pg/cpu/hosts/leaders.h"
 
 #define KIB ((size_t)1 << 10)
-#define MIB ((size_t)1 << 20)
 #define ANY SIZE_MAX
 #define MANY INT_MAX
 
@@ -37,9 +36,7 @@ static const choice choices[] = {
     {DL_BROADCAST, MANY, ANY, ANY, dl_send_shares},
 
     /* Whole arrays cross the network once, shares twice: up to as much as a link carries
-     * in half a round trip.  Between two hosts both ways send the same number of bytes,
-     * and folding twice as many of them takes longer. */
-    {DL_ALL_REDUCE, 2, 1 * MIB, ANY, dl_fold_whole},
+     * in half a round trip. */
     {DL_ALL_REDUCE, 3, 64 * KIB, ANY, dl_fold_whole},
     {DL_ALL_REDUCE, FEW, 40 * KIB, ANY, dl_fold_whole},
     {DL_ALL_REDUCE, FEW, ANY, ANY, dl_fold_rounds},
