@@ -175,6 +175,7 @@ class StubRanks:
     stub_ranks.c for the commands."""
 
     def __init__(self, port: int, ranks: int, per_host: int = 1) -> None:
+        self.port = port
         # Those of a host are in one process.
         most = PROCESS_STUBS // per_host * per_host
         self._processes = [

@@ -41,9 +41,7 @@ open_one(int rank, int size, void *unused)
     }
     CHECK_OK(dl_store_barrier(store, DL_LITERAL("read"), size,
                               dl_deadline_after(5 * DL_SECOND)));
-    if (rank == 0) {
-        dl_endpoint_clear(&endpoint, store, dl_deadline_after(5 * DL_SECOND));
-    }
+    dl_endpoint_clear(&endpoint, store, dl_deadline_after(5 * DL_SECOND));
     dl_endpoint_fini(&endpoint);
     dl_endpoint_fini(&endpoint);
 }

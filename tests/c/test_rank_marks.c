@@ -30,10 +30,6 @@ check_marks(int count, int late)
     CHECK_OK(dl_rank_marks_add(&marks, late, soon(), &is_last));
     CHECK(is_last);
     CHECK_EQUAL(dl_rank_marks_find_absent(&marks, 0, soon()), DL_NO_MARK);
-    for (int i = 0; i < count; i++) {
-        dl_rank_marks_clear(&marks, i, soon());
-    }
-    CHECK_EQUAL(dl_rank_marks_find_absent(&marks, 0, soon()), 0);
     dl_store_unref(store);
 }
 

@@ -159,21 +159,24 @@ def end_at_some_time(
 
 
 class StoppingStore(Wrapped):
-    """Its process is stopped when it begins to gather records, or some time later."""
+    """Its process is stopped when it has read the last record of a neighbour and begins
+    to gather those of all, or some time later."""
 
-    def __init__(self, below: dist.Store, seconds: float) -> None:
+    def __init__(self, below: dist.Store, last: int, seconds: float) -> None:
         super().__init__(below, NO_KEY)
+        self.last = f"/cpu/{last}"
         self.timer = threading.Timer(seconds, _stop)
         self.timer.daemon = True
 
-    def add(self, key: str, amount: int) -> int:
-        if "/gathering/" in key and amount != 0:
+    def get(self, key: str) -> bytes:
+        value = self.below.get(key)
+        if key.endswith(self.last):
             self.below.set("pid", str(os.getpid()))
             if self.timer.interval == 0:
                 _stop()
             else:
                 self.timer.start()
-        return self.below.add(key, amount)
+        return value
 
 
 def _stop() -> None:
@@ -186,7 +189,9 @@ def stop_at_some_time(
     """Each four ranks are on a host; the last that was told continues the victim."""
     os.environ["DISTLITE_HOST_HINT"] = f"host {rank // 4}"
     file = dist.FileStore(init_method.removeprefix("file://"), world_size)
-    store: dist.Store = StoppingStore(file, seconds) if rank == victim else file
+    child = 2 * rank + 2
+    last = child if child < world_size else (rank - 1) // 2
+    store: dist.Store = StoppingStore(file, last, seconds) if rank == victim else file
     text = "joined"
     try:
         dist.init_process_group(

@@ -33,12 +33,8 @@ dl_rank_marks_add(const dl_rank_marks *self, int number, dl_deadline deadline,
     int64_t marks, complete = 1;
     int counters = (self->count + MARKS - 1) / MARKS;
 
-    dl_status status = dl_store_add(self->store, counter_key(self, number, text),
-                                    INT64_C(1) << number % MARKS, &marks, deadline);
-    if (is_last == NULL) {
-        return status == DL_UNSUPPORTED ? DL_OK : status;
-    }
-    DL_TRY(status);
+    DL_TRY(dl_store_add(self->store, counter_key(self, number, text),
+                        INT64_C(1) << number % MARKS, &marks, deadline));
     *is_last = marks == all_marks(self, number);
     if (*is_last && counters > 1) {
         DL_TRY(
@@ -66,16 +62,4 @@ dl_rank_marks_find_absent(const dl_rank_marks *self, int number, dl_deadline dea
         }
     }
     return DL_NO_MARK;
-}
-
-void
-dl_rank_marks_clear(const dl_rank_marks *self, int number, dl_deadline deadline)
-{
-    char text[KEY_SIZE];
-    bool existed;
-
-    if (number % MARKS == 0) {
-        (void)dl_store_delete_key(self->store, counter_key(self, number, text),
-                                  &existed, deadline);
-    }
 }

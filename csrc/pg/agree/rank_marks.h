@@ -20,17 +20,12 @@ typedef struct dl_rank_marks {
 } dl_rank_marks;
 
 /* Notes that `number` has come; once only, as a second time would count for another one.
- * Stores in `*is_last` whether all have come by that; if it is NULL, a store that cannot
- * add is no failure. */
+ * Stores in `*is_last` whether all have come by that. */
 dl_status dl_rank_marks_add(const dl_rank_marks *self, int number, dl_deadline deadline,
                             bool *is_last);
 
 /* Returns the first one from `number` on that has not come, or DL_NO_MARK. */
 int dl_rank_marks_find_absent(const dl_rank_marks *self, int number,
                               dl_deadline deadline);
-
-/* Deletes a counter if `number` is the first one that it counts: all call it, when all
- * have come.  Best effort. */
-void dl_rank_marks_clear(const dl_rank_marks *self, int number, dl_deadline deadline);
 
 #endif

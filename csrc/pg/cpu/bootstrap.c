@@ -8,14 +8,8 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "pg/agree/rank_marks.h"
-#include "pg/cpu/health/notices.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/tcp/traffic.h"
-
-/* Limit of the time for informing other hosts: the failure must not be delayed for
- * longer. */
-#define TELLING_PATIENCE (500 * DL_MILLISECOND)
 
 static void
 free_bootstrap(dl_backend_origin *origin)
@@ -41,15 +35,6 @@ typedef struct making {
     dl_records_digest own; /* that is sent with greetings */
     dl_records_digest theirs[sizeof(int) * CHAR_BIT];
 } making;
-
-/* The marks of the hosts whose leaders greet. */
-static dl_rank_marks
-greeting_marks(const making *self)
-{
-    return (dl_rank_marks){.store = self->options->store,
-                           .step = "cpu/greeting",
-                           .count = self->bootstrap->endpoint.layout.host_count};
-}
 
 /* Returns the leader of the host that is `distance` hosts behind this one; before it,
  * if negative. */
@@ -88,35 +73,6 @@ pass_greetings(making *self)
     return DL_OK;
 }
 
-/* Names the first of the leaders that have not come to the first greeting, or whom it
- * waited for when it timed out.  If there is none, or the store does not answer, keeps
- * the error of the wait.  In the second, marks may be cleared already. */
-static dl_status
-fail_late(const making *self, bool is_first)
-{
-    dl_error error = *dl_last_error();
-    const dl_endpoint *endpoint = &self->bootstrap->endpoint;
-    dl_store *store = self->options->store;
-    dl_rank_marks marks = greeting_marks(self);
-    char peer[DL_PEER_TEXT_SIZE];
-    int late = DL_NO_MARK;
-
-    if (is_first) {
-        late = dl_rank_marks_find_absent(&marks, 0,
-                                         dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
-    }
-    (void)dl_rethrow(&error);
-    if (late != DL_NO_MARK) {
-        dl_endpoint_describe(endpoint, dl_layout_leader(&endpoint->layout, late), peer);
-        (void)dl_fail(DL_TIMEOUT,
-                      "joining timed out after %" PRId64
-                      "ms: waiting for %s, or for other ranks of the same host",
-                      self->deadline.limit / DL_MILLISECOND, peer);
-    }
-    DL_TRY(dl_join_fault_check_late(store));
-    return DL_TIMEOUT;
-}
-
 /* Informs all leaders that this one exchanges messages with, also those that have not
  * connected yet: they wait for others, too. */
 static void
@@ -133,6 +89,8 @@ break_greetings(making *self)
     dl_traffic_break(&self->bootstrap->endpoint.traffic, others, count);
 }
 
+/* A leader that times out names the one that it waits for or, if that waits as well, whom
+ * it waits for. */
 static dl_status
 exchange_greetings(making *self, bool is_first)
 {
@@ -142,31 +100,15 @@ exchange_greetings(making *self, bool is_first)
 
     dl_traffic_begin(&self->bootstrap->endpoint.traffic, &op);
     dl_status status = pass_greetings(self);
-    status = status == DL_TIMEOUT ? fail_late(self, is_first) : status;
+    if (status == DL_TIMEOUT
+        && dl_join_fault_check_late(self->options->store) != DL_OK) {
+        status = DL_PEER_LOST;
+    }
     if (status != DL_OK) {
         break_greetings(self);
     }
     dl_traffic_end(&self->bootstrap->endpoint.traffic);
     return status;
-}
-
-/* After the first greeting all ranks have read all records, so they can be deleted, by
- * each leader those of its host; after the second they are, so that a later group may
- * use the same keys. */
-static dl_status
-greet_and_clear(making *self)
-{
-    const dl_endpoint *endpoint = &self->bootstrap->endpoint;
-    dl_store *store = self->options->store;
-    dl_rank_marks marks = greeting_marks(self);
-    int host = endpoint->layout.host;
-
-    DL_TRY(dl_rank_marks_add(&marks, host, self->deadline, NULL));
-    DL_TRY(exchange_greetings(self, true));
-    dl_endpoint_clear(endpoint, store, self->deadline);
-    DL_TRY(exchange_greetings(self, false));
-    dl_rank_marks_clear(&marks, host, self->deadline);
-    return DL_OK;
 }
 
 /* A leader that has closed its link may have stored the reason.  A rank whose socket
@@ -201,28 +143,21 @@ log_apart(const making *self)
     }
 }
 
-/* Called by the join on the leader, while the members wait: they continue once all
- * hosts have greeted. */
+/* Called by the join on the leader, while the members wait.  After the first greeting all
+ * ranks have read all records, so they can be deleted; after the second they are, so that a
+ * later group may use the same keys, and all hosts have joined. */
 static dl_status
-greet_hosts(void *context)
+greet_hosts(void *context, bool is_first)
 {
     making *self = context;
     dl_endpoint *endpoint = &self->bootstrap->endpoint;
 
     if (endpoint->layout.host_count == 1) {
-        dl_endpoint_clear(endpoint, self->options->store, self->deadline);
         return DL_OK;
     }
     DL_TRY(dl_endpoint_open_traffic(endpoint, self->options->group_name));
-    dl_status status = greet_and_clear(self);
-    status = status == DL_PEER_LOST ? fail_lost(self) : status;
-    if (status != DL_OK) {
-        /* The fault is stored before the links close, because ranks that see them close
-         * read it. */
-        dl_join_fault_pass_on(self->options->store, endpoint->rank);
-    }
-    dl_traffic_fini(&endpoint->traffic);
-    return status;
+    dl_status status = exchange_greetings(self, is_first);
+    return status == DL_PEER_LOST ? fail_lost(self) : status;
 }
 
 static dl_status
@@ -249,34 +184,6 @@ watch_calls(dl_bootstrap *self)
             .fd = listener->fd, .read = dl_listener_poll, .context = listener};
         (void)dl_call_source_add(&self->calls);
     }
-}
-
-/* Informs the ranks of other hosts, which may have joined and be in their first
- * operation before this host fails to join. */
-static void
-notify_hosts(const making *self)
-{
-    dl_endpoint *endpoint = &self->bootstrap->endpoint;
-    dl_error error = *dl_last_error();
-    dl_error message = {.status = DL_PEER_LOST};
-    char self_text[DL_PEER_TEXT_SIZE];
-    dl_notices notices;
-    dl_notices_options options = {
-        .group_name = self->options->group_name,
-        .layout = &endpoint->layout,
-        .peers = endpoint->peers,
-        .tcp_contacts = dl_endpoint_tcp_contacts(endpoint),
-        .listener = &endpoint->calls,
-    };
-
-    dl_endpoint_describe(endpoint, endpoint->rank, self_text);
-    snprintf(message.text, sizeof message.text, "%s could not join: %.1800s", self_text,
-             error.text);
-    if (dl_notices_init(&notices, &options) == DL_OK) {
-        dl_notices_notify(&notices, &message, 1, dl_deadline_after(TELLING_PATIENCE));
-        dl_notices_fini(&notices);
-    }
-    (void)dl_rethrow(&error);
 }
 
 static bool
@@ -306,8 +213,9 @@ join_ranks(making *self)
     }
     if (status != DL_OK && leads_host(&bootstrap->endpoint)
         && bootstrap->endpoint.layout.host_count > 1) {
+        /* The fault is stored before the links close, because ranks that see them close
+         * read it. */
         dl_join_fault_pass_on(self->options->store, bootstrap->endpoint.rank);
-        notify_hosts(self);
     } else if (status != DL_OK) {
         dl_join_fault_publish(self->options->store, bootstrap->endpoint.rank);
     }

@@ -108,9 +108,8 @@ dl_tcp_contacts dl_endpoint_tcp_contacts(const dl_endpoint *endpoint);
  * needed. */
 dl_status dl_endpoint_open_traffic(dl_endpoint *endpoint, const char *group_name);
 
-/* Deletes the records of this host's ranks from the store, because a later group may
- * use the same keys.  Called by the host's leader when all ranks of all hosts have read
- * them.  Best effort. */
+/* Deletes what this rank has published in the store, because a later group may use the
+ * same keys.  Called when all ranks of all hosts have read it.  Best effort. */
 void dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store,
                        dl_deadline deadline);
 

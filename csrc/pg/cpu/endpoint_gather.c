@@ -10,7 +10,6 @@
 #include "base/reader.h"
 #include "net/socket.h"
 #include "pg/agree/rank_keys.h"
-#include "pg/agree/rank_marks.h"
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/gather.h"
 #include "pg/cpu/invite.h"
@@ -188,46 +187,18 @@ dl_endpoint_open_traffic(dl_endpoint *endpoint, const char *group_name)
 /* Limit of a record that comes over a link, in bytes, with its rank and size. */
 #define RECORD_LIMIT 8192
 
-/* The marks of those that have begun to gather: a timeout names one that has not, and not
- * those that wait for it as well. */
-static dl_rank_marks
-gathering_marks(const dl_endpoint *endpoint, dl_store *store)
-{
-    return (dl_rank_marks){
-        .store = store, .step = "cpu/gathering", .count = endpoint->size};
-}
-
 /* Names a rank that has failed, which no link may have told, or the ranks that have not
- * come or, if there are none, one that has not begun to gather; or else the one that is
- * awaited or, if that has timed out as well, what it waited for. */
+ * come, or else the one that is awaited or, if that waits as well, what it waits for. */
 static dl_status
 fail_late(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
-    dl_error error = *dl_last_error();
-    char peer[DL_PEER_TEXT_SIZE];
-
     DL_TRY(dl_join_fault_check(store));
-    dl_rank_marks marks = gathering_marks(endpoint, store);
-    int late =
-        dl_rank_marks_find_absent(&marks, 0, dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
-    dl_status status;
-
-    (void)dl_rethrow(&error);
     dl_rank_list absent = list_absent(endpoint, store);
-    if (late == DL_NO_MARK || absent.count > 0) {
-        status = fail_not_joined(&absent, deadline);
-        dl_join_fault_publish(store, endpoint->rank);
-        DL_TRY(dl_join_fault_check_late(store));
-        return status;
-    }
-    if (endpoint->contacts.own_entries != NULL) {
-        /* There is no table yet, which has the rank's name as well. */
-        (void)read_records(endpoint, store, &late, 1, NULL,
-                           dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
-    }
-    dl_endpoint_describe(endpoint, late, peer);
-    return dl_fail(DL_TIMEOUT, "joining timed out after %" PRId64 "ms: waiting for %s",
-                   deadline.limit / DL_MILLISECOND, peer);
+    dl_status status = fail_not_joined(&absent, deadline);
+
+    dl_join_fault_publish(store, endpoint->rank);
+    DL_TRY(dl_join_fault_check_late(store));
+    return status;
 }
 
 /* Returns whether there can be a link between two ranks; all find the same. */
@@ -589,7 +560,6 @@ gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
                         .limit = (uint64_t)endpoint->size * 2 * RECORD_LIMIT};
     int neighbours[DL_GATHER_NEIGHBOURS];
     int count = dl_gather_neighbours(endpoint->rank, endpoint->size, neighbours);
-    dl_rank_marks marks = gathering_marks(endpoint, store);
     dl_buffer records = {0};
 
     dl_status status = read_records(endpoint, store, neighbours, count, NULL, deadline);
@@ -608,8 +578,6 @@ gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     }
     put_record(&records, endpoint->rank, dl_buffer_bytes(&endpoint->record));
     status = status == DL_OK ? dl_buffer_check(&records) : status;
-    status = status == DL_OK ? dl_rank_marks_add(&marks, endpoint->rank, deadline, NULL)
-                             : status;
     status = status == DL_OK ? run_gather(endpoint, store, &gather, &records, deadline)
                              : status;
     dl_buffer_fini(&records);
@@ -628,25 +596,19 @@ void
 dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     const dl_layout *layout = &endpoint->layout;
-    const int *ranks = dl_layout_ranks(layout, layout->host);
-    int count = dl_layout_count(layout, layout->host);
-    dl_rank_marks marks = gathering_marks(endpoint, store);
+    int own = endpoint->rank;
+    bool is_leader = dl_layout_leader(layout, layout->host) == own;
     char text[DL_RANK_KEY_SIZE];
     bool existed;
 
-    if (count > 1 && !endpoint->has_reached) {
-        (void)dl_store_delete_key(
-            store, dl_reach_key(endpoint, ranks[0], "apart", text), &existed, deadline);
-    }
-    if (endpoint->has_unreached) {
-        (void)dl_store_delete_key(store, unreached_key(endpoint, endpoint->rank, text),
+    (void)dl_store_delete_key(store, dl_endpoint_key(own, text), &existed, deadline);
+    if (is_leader && dl_layout_count(layout, layout->host) > 1
+        && !endpoint->has_reached) {
+        (void)dl_store_delete_key(store, dl_reach_key(endpoint, own, "apart", text),
                                   &existed, deadline);
     }
-    for (int i = 0; i < count; i++) {
-        (void)dl_store_delete_key(store, dl_endpoint_key(ranks[i], text), &existed,
+    if (endpoint->has_unreached) {
+        (void)dl_store_delete_key(store, unreached_key(endpoint, own, text), &existed,
                                   deadline);
-        if (endpoint->size > READING_RANKS) {
-            dl_rank_marks_clear(&marks, ranks[i], deadline);
-        }
     }
 }

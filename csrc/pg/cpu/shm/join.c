@@ -247,23 +247,20 @@ take_report(leader *self, int rank)
     return status;
 }
 
-/* Waits until all members have joined, then reports to them that they may continue. */
-static dl_status
-take_reports(leader *self)
+/* Reports to all members, which have joined, that they may continue. */
+static void
+release_all(const leader *self)
 {
     const dl_refusal done = {.status = DL_OK};
     int size = self->join->endpoint->size;
     dl_parcel parcel = {0};
 
-    await_all(self);
-    DL_TRY(take_from_all(self, take_report));
     dl_put_refusal(&parcel.bytes, &done);
     /* The process table detects members that have ended meanwhile. */
     for (int rank = 1; rank < size; rank++) {
         (void)dl_local_send(self->connections[rank], &parcel, self->join->deadline);
     }
     dl_parcel_fini(&parcel);
-    return DL_OK;
 }
 
 /* Sends memory and lifelines to `rank`, in several messages if the descriptors are more
@@ -361,6 +358,18 @@ refuse_all(const leader *self)
 }
 
 static dl_status
+meet_hosts(const dl_join *join, bool is_first)
+{
+    return join->meet_hosts == NULL ? DL_OK : join->meet_hosts(join->context, is_first);
+}
+
+static void
+delete_record(const dl_join *join)
+{
+    dl_endpoint_clear(all_ranks(join), join->options->store, join->deadline);
+}
+
+static dl_status
 join_as_leader(leader *self)
 {
     const dl_join *join = self->join;
@@ -368,17 +377,18 @@ join_as_leader(leader *self)
     await_all(self);
     DL_TRY(take_from_all(self, take_answer));
     /* All who have answered have read all records. */
-    if (join->read_by_all != NULL) {
-        DL_TRY(join->read_by_all(join->context));
-    } else {
-        dl_endpoint_clear(join->endpoint, join->options->store, join->deadline);
-    }
+    DL_TRY(meet_hosts(join, true));
     dl_process_own own;
     DL_TRY(dl_process_own_get(&own));
     self->shown[0] = own.lifeline;
     self->shown[1] = own.pidfd;
     DL_TRY(welcome_all(self));
-    return take_reports(self);
+    delete_record(join);
+    await_all(self);
+    DL_TRY(take_from_all(self, take_report));
+    DL_TRY(meet_hosts(join, false));
+    release_all(self);
+    return DL_OK;
 }
 
 static dl_status
@@ -580,6 +590,9 @@ join_as_member(const dl_join *join, dl_membership *membership, int *fd)
     dl_status status = send_answer(join, *fd);
     if (status == DL_OK) {
         status = receive_welcome(join, membership, *fd);
+    }
+    if (status == DL_OK) {
+        delete_record(join);
     }
     /* Once this rank has reported success the others continue, so nothing may fail
      * after that: the memory for the last message is allocated first. */

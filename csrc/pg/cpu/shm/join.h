@@ -8,9 +8,12 @@
  *     invite: the group, your token    ->   only the leader knows the token
  *                                      <-   answer: my lifeline and pidfd, my cores,
  *                                           the digest of my records
+ *     meets the leaders of other hosts
  *     creates and formats the memory
- *     welcome: memory, all lifelines   ->   maps it
+ *     welcome: memory, all lifelines   ->   maps it; deletes its record in the store,
+ *                                           which all have read
  *                                      <-   report: done, or why not
+ *     meets the other leaders again
  *     report: all are done             ->
  *
  * If the leader fails at any point, it sends a report with the cause instead.  So no
@@ -33,9 +36,10 @@ typedef struct dl_join {
     dl_endpoint *endpoint; /* of this host's ranks; the time of its note changes */
     const dl_backend_options *options;
     dl_deadline deadline;
-    /* Called on the leader once all members have read all records; NULL: removes the
-     * records from the store. */
-    dl_status (*read_by_all)(void *context);
+    /* Called on the leader twice, when all members have read all records, and when they
+     * have joined and deleted theirs: waits until other hosts have come as far.  NULL:
+     * there are none. */
+    dl_status (*meet_hosts)(void *context, bool is_first);
     void *context;
     const dl_endpoint *all; /* of all hosts' ranks; NULL: the same as `endpoint` */
 } dl_join;
