@@ -51,17 +51,19 @@ CHECK_CASE(lines_and_slots_do_not_touch)
     for (int rank = 0; rank < 3; rank++) {
         dl_board_begin(&all.boards[rank], &op);
         for (uint64_t round = 0; round < 2; round++) {
-            memset(dl_board_slot(&all.boards[rank], rank, round), 1 + rank, CHUNK);
+            memset(dl_board_slot(&all.boards[rank], rank, round, CHUNK), 1 + rank,
+                   CHUNK);
         }
     }
     for (int rank = 0; rank < 3; rank++) {
         for (uint64_t round = 0; round < 4; round++) {
-            const uint8_t *slot = dl_board_slot(&all.boards[0], rank, round);
+            const uint8_t *slot = dl_board_slot(&all.boards[0], rank, round, CHUNK);
             CHECK(slot[0] == 1 + rank && slot[CHUNK - 1] == 1 + rank);
-            CHECK(slot == dl_board_slot(&all.boards[2], rank, round + 2));
+            CHECK(slot == dl_board_slot(&all.boards[2], rank, round + 2, CHUNK));
         }
         CHECK_EQUAL(dl_board_payload(&all.boards[0], rank)[0], 0);
-        CHECK_EQUAL((uintptr_t)dl_board_slot(&all.boards[0], rank, 0) % DL_LINE, 0);
+        CHECK_EQUAL((uintptr_t)dl_board_slot(&all.boards[0], rank, 0, CHUNK) % DL_LINE,
+                    0);
     }
     boards_fini(&all);
 }
@@ -77,12 +79,11 @@ count_places(size_t size, size_t chunk, int count)
     for (int i = 0; i < count; i++) {
         dl_op_context op = test_op(1, DL_BARRIER, 0);
         dl_board_begin(&all.boards[0], &op);
-        uint8_t *start = dl_board_slot(&all.boards[0], 1, 0);
-        dl_board_divide_slots(&all.boards[0], size);
-        uint8_t *slot = dl_board_slot(&all.boards[0], 1, 0);
+        uint8_t *start = dl_board_slot(&all.boards[0], 1, 0, 0);
+        uint8_t *slot = dl_board_slot(&all.boards[0], 1, 0, size);
         size_t at = (size_t)(slot - start);
         CHECK(slot >= start && at + size <= chunk);
-        CHECK_EQUAL(slot + chunk, dl_board_slot(&all.boards[0], 1, 1));
+        CHECK_EQUAL(slot + chunk, dl_board_slot(&all.boards[0], 1, 1, size));
         CHECK_EQUAL(at % 4096, 0);
         used += is_used[at / 4096] ? 0 : 1;
         is_used[at / 4096] = true;

@@ -37,10 +37,10 @@ dl_all_reduce_line(dl_board *board, const dl_op_context *op, const dl_call *call
 }
 
 static dl_fold_sources
-slots_of(const dl_board *board, uint64_t round)
+slots_of(const dl_board *board, uint64_t round, size_t size)
 {
     return (dl_fold_sources){
-        .first = dl_board_slot(board, 0, round),
+        .first = dl_board_slot(board, 0, round, size),
         .stride = 2 * board->chunk,
         .own_rank = -1,
     };
@@ -53,9 +53,8 @@ dl_all_reduce_slot(dl_board *board, const dl_op_context *op, const dl_call *call
     dl_fold fold = dl_fold_of(call, board->options.size);
 
     dl_board_begin(board, op);
-    dl_board_divide_slots(board, size);
-    dl_fold_sources sources = slots_of(board, 0);
-    dl_slot_write(&board->writer, dl_board_slot(board, board->options.rank, 0),
+    dl_fold_sources sources = slots_of(board, 0, size);
+    dl_slot_write(&board->writer, dl_board_slot(board, board->options.rank, 0, size),
                   call->tensor.data, size);
     DL_TRY(dl_board_arrive(board));
     dl_fold_run(&fold, &sources, size, call->tensor.data, NULL);
@@ -126,6 +125,12 @@ round_size(const rounds *all, uint64_t round)
     return dl_min_size(all->size - round * all->chunk, all->chunk);
 }
 
+static uint8_t *
+slot_in(const rounds *all, int rank, uint64_t round)
+{
+    return dl_board_slot(all->board, rank, round, all->chunk);
+}
+
 /* Returns the block of `rank`; the last blocks may be empty. */
 static block
 block_of(const rounds *all, uint64_t round, int rank)
@@ -143,7 +148,7 @@ copy_in(const void *context, uint64_t round)
     const rounds *all = context;
     int rank = all->board->options.rank;
     block own = block_of(all, round, rank);
-    uint8_t *slot = dl_board_slot(all->board, rank, round);
+    uint8_t *slot = slot_in(all, rank, round);
     const uint8_t *data = all->data + round * all->chunk;
     size_t end = own.start + own.size;
 
@@ -164,10 +169,10 @@ reduce_own(const rounds *all, uint64_t round)
 {
     int rank = all->board->options.rank;
     block own = block_of(all, round, rank);
-    const uint8_t *first = dl_board_slot(all->board, 0, round);
-    uint8_t *slot = dl_board_slot(all->board, rank, round);
+    const uint8_t *first = slot_in(all, 0, round);
+    uint8_t *slot = slot_in(all, rank, round);
     uint8_t *data = all->data + round * all->chunk;
-    dl_fold_sources sources = slots_of(all->board, round);
+    dl_fold_sources sources = slots_of(all->board, round, all->chunk);
     _Alignas(64) uint8_t sum[DL_REDUCE_PIECE];
 
     sources.own_rank = rank;
@@ -195,8 +200,8 @@ copy_out(const rounds *all, uint64_t round)
     for (int i = 1; i < ranks; i++) {
         int rank = (all->board->options.rank + i) % ranks;
         block theirs = block_of(all, round, rank);
-        dl_copy(data + theirs.start,
-                dl_board_slot(all->board, rank, round) + theirs.start, theirs.size);
+        dl_copy(data + theirs.start, slot_in(all, rank, round) + theirs.start,
+                theirs.size);
     }
 }
 
@@ -259,7 +264,7 @@ reduce_all(const void *context, uint64_t round)
 {
     const rounds *all = context;
     uint8_t *data = all->data + round * all->chunk;
-    dl_fold_sources sources = slots_of(all->board, round);
+    dl_fold_sources sources = slots_of(all->board, round, all->chunk);
 
     sources.own_rank = all->board->options.rank;
     sources.own = data;
@@ -397,7 +402,6 @@ dl_all_reduce_chunks(dl_board *board, const dl_op_context *op, const dl_call *ca
     uint8_t *payload = dl_board_begin(board, op);
     bool is_shared = announce_place(board, &call->tensor, payload);
 
-    dl_board_divide_slots(board, all.chunk);
     if (!is_shared) {
         copy_in(&all, 0);
     }

@@ -62,13 +62,13 @@ offer_of(const dl_exchange *self, int rank)
 static dl_shared_place *
 places_of(const dl_exchange *self, int rank)
 {
-    uint8_t *slot = dl_board_slot(self->board, rank, 0);
+    uint8_t *slot = dl_exchange_slot(self->board, rank, 0);
 
     return (dl_shared_place *)(void *)(slot + self->header);
 }
 
 static bool
-pays_in_place(const dl_exchange *self)
+pays_in_place(const dl_exchange *self, size_t room)
 {
     size_t least =
         self->board->waiter.spin > 0 ? DL_EXCHANGE_IN_PLACE_LEAST : self->board->chunk;
@@ -77,7 +77,7 @@ pays_in_place(const dl_exchange *self)
     for (int i = 0; i < self->outgoing_count; i++) {
         sum += self->outgoing[i].size;
     }
-    return sum >= least && self->header + places_size(self) <= self->board->chunk;
+    return sum >= least && self->header + places_size(self) <= room;
 }
 
 /* Returns false when a block is not in shared memory, or is not plain: then all are
@@ -114,9 +114,10 @@ offer_blocks(dl_exchange *self)
     if (self->outgoing_count == 0) {
         own->offer = DL_OFFER_NOTHING;
     } else {
+        own->room = dl_exchange_plan_room(self);
         self->is_sharing = self->board->options.views != NULL
-                           && self->transfer->factor == NULL && pays_in_place(self)
-                           && write_places(self);
+                           && self->transfer->factor == NULL
+                           && pays_in_place(self, own->room) && write_places(self);
         own->offer = self->is_sharing ? DL_OFFER_IN_PLACE : DL_OFFER_IN_SLOT;
     }
 }
@@ -169,9 +170,9 @@ dl_stream_part(const dl_stream *stream, uint64_t round)
 uint8_t *
 dl_exchange_part(const dl_exchange *exchange, const dl_stream *stream, uint64_t round)
 {
-    return stream->data != NULL
-               ? stream->data + round * stream->piece
-               : dl_board_slot(exchange->board, stream->rank, round) + stream->offset;
+    return stream->data != NULL ? stream->data + round * stream->piece
+                                : dl_exchange_slot(exchange->board, stream->rank, round)
+                                      + stream->offset;
 }
 
 /* Where ranks share cores, some of the receivers find a slot's lines in the cache of

@@ -162,19 +162,6 @@ plan_place(dl_exchange *self)
     }
 }
 
-/* Returns the bytes that a round takes in the slot that it fills most. */
-static size_t
-largest_round(const dl_exchange *self)
-{
-    size_t most = 0;
-
-    for (int rank = first_sender(self); rank <= last_sender(self); rank++) {
-        size_t size = bytes_per_round(self, rank, self->rounds);
-        most = size > most ? size : most;
-    }
-    return most;
-}
-
 /* Returns the rounds that `source` cuts its blocks into: those of the whole operation,
  * if all ranks know them when slots are first filled, or if nothing is copied; else the
  * rounds that its own blocks need. */
@@ -184,6 +171,17 @@ rounds_of_blocks(const dl_exchange *self, int source)
     bool is_known = self->transfer->expected == NULL || self->place == DL_IN_PLACE;
 
     return is_known ? self->rounds : rounds_of(self, source);
+}
+
+size_t
+dl_exchange_plan_room(const dl_exchange *self)
+{
+    int rank = self->transfer->rank;
+
+    if (self->transfer->expected != NULL && !self->is_even) {
+        return self->board->chunk;
+    }
+    return self->header + bytes_per_round(self, rank, rounds_of_blocks(self, rank));
 }
 
 /* Returns the stream of block `index` of `source`, which is `offset` bytes behind its
@@ -329,9 +327,6 @@ plan_known(dl_exchange *self)
     }
     plan_place(self);
     self->rounds = self->place == DL_IN_SLOT ? dl_exchange_plan_rounds(self) : 1;
-    if (self->place == DL_IN_SLOT) {
-        dl_board_divide_slots(self->board, largest_round(self));
-    }
 }
 
 /* Sizes of this rank alone precede its blocks in its slot. */

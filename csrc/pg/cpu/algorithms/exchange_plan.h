@@ -11,6 +11,9 @@
  * blocks, the rounds if they are known by now, and the streams that this rank fills. */
 void dl_exchange_plan_begin(dl_exchange *exchange);
 
+/* Called after that: returns the bytes that a round takes in this rank's slot at most. */
+size_t dl_exchange_plan_room(const dl_exchange *exchange);
+
 /* The others are called after the arrival.  Returns the rounds of the whole operation
  * through slots. */
 uint64_t dl_exchange_plan_rounds(const dl_exchange *exchange);

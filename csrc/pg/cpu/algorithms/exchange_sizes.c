@@ -15,7 +15,7 @@ dl_exchange_sizes_room(const dl_board *board)
 static uint64_t *
 sizes_of_rank(const dl_board *board, int rank)
 {
-    return (uint64_t *)(void *)dl_board_slot(board, rank, 0);
+    return (uint64_t *)(void *)dl_exchange_slot(board, rank, 0);
 }
 
 /* Returns true if this rank sends as much to each other rank as it expects from each. */
@@ -48,6 +48,7 @@ dl_exchange_sizes_write(const dl_board *board, const dl_transfer *transfer)
         own->block = block;
         return;
     }
+    own->room = board->chunk;
     uint64_t *row = sizes_of_rank(board, transfer->rank);
     for (int rank = 0; rank < size; rank++) {
         row[rank] = transfer->size(transfer, transfer->rank, rank);

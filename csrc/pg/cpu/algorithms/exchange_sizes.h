@@ -19,6 +19,7 @@ typedef enum dl_exchange_offer {
 
 typedef struct dl_exchange_note {
     uint8_t offer;
+    size_t room; /* bytes that a round takes in this rank's slot at most */
     /* In operations in which a rank knows only the sizes of its own blocks: it sends
      * `block` bytes to each other rank, and expects as many from each. */
     bool is_even;
@@ -34,10 +35,18 @@ dl_exchange_note_of(const dl_board *board, int rank)
     return (dl_exchange_note *)(void *)dl_board_payload(board, rank);
 }
 
+/* Returns the slot of `rank` in a round. */
+static inline uint8_t *
+dl_exchange_slot(const dl_board *board, int rank, uint64_t round)
+{
+    return dl_board_slot(board, rank, round, dl_exchange_note_of(board, rank)->room);
+}
+
 /* Returns the bytes that the sizes of one rank take. */
 size_t dl_exchange_sizes_room(const dl_board *board);
 
-/* Called before the arrival: writes this rank's sizes. */
+/* Called before the arrival: writes this rank's sizes; if they are not equal, its rounds
+ * take whole slots. */
 void dl_exchange_sizes_write(const dl_board *board, const dl_transfer *transfer);
 
 /* The others are called after the arrival.  Returns the bytes that `source` sends to

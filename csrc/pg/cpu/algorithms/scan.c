@@ -43,11 +43,16 @@ round_size(const rounds *all, uint64_t round)
     return dl_min_size(all->size - round * all->chunk, all->chunk);
 }
 
+static uint8_t *
+slot_in(const rounds *all, int rank, uint64_t round)
+{
+    return dl_board_slot(all->board, rank, round, all->chunk);
+}
+
 static void
 copy_in(const rounds *all, uint64_t round)
 {
-    dl_slot_write(&all->board->writer,
-                  dl_board_slot(all->board, all->board->options.rank, round),
+    dl_slot_write(&all->board->writer, slot_in(all, all->board->options.rank, round),
                   all->data + round * all->chunk, round_size(all, round));
 }
 
@@ -137,7 +142,7 @@ drain_slots(const void *context, uint64_t round)
 {
     const rounds *all = context;
 
-    dl_fold_sources sources = {.first = dl_board_slot(all->board, 0, round),
+    dl_fold_sources sources = {.first = slot_in(all, 0, round),
                                .stride = 2 * all->board->chunk};
 
     reduce_prefix(all, sources, all->data + round * all->chunk, round_size(all, round));
@@ -153,7 +158,6 @@ dl_scan_direct(dl_board *board, const dl_op_context *op, const dl_call *call)
     }
     rounds all = rounds_of(board, call, dl_pipeline_chunk(board, size));
     dl_board_begin(board, op);
-    dl_board_divide_slots(board, all.chunk);
     dl_pipeline pipeline = {
         .board = board,
         .rounds = all.count,
@@ -192,7 +196,7 @@ scan_share(const rounds *all, uint64_t round)
     size_t share = dl_round_up((size + ranks - 1) / ranks, DL_LINE);
     size_t start = dl_min_size((size_t)board->options.rank * share, size);
     dl_prefixes prefixes = {
-        .first = dl_board_slot(board, 0, round) + start,
+        .first = slot_in(all, 0, round) + start,
         .stride = 2 * board->chunk,
         .count = board->options.size,
         .is_exclusive = all->is_exclusive,
@@ -209,7 +213,7 @@ copy_out(const rounds *all, uint64_t round)
     int rank = all->board->options.rank;
 
     if (rank > 0) {
-        dl_copy(all->data + round * all->chunk, dl_board_slot(all->board, rank, round),
+        dl_copy(all->data + round * all->chunk, slot_in(all, rank, round),
                 round_size(all, round));
     }
 }

@@ -216,7 +216,6 @@ dl_board_begin(dl_board *board, const dl_op_context *op)
 {
     board->op = op;
     board->begun++;
-    board->room = board->chunk;
     board->sequences[board->begun % DL_BOARD_LINES] = op->sequence;
     dl_board_line *line = line_of(board, board->options.rank);
     line->fingerprint = op->fingerprint;
@@ -463,35 +462,30 @@ dl_board_payload(const dl_board *board, int rank)
 /* Rounds after which one more part is used: a program's first ones touch few pages. */
 #define ROUNDS_PER_PART 256
 
-void
-dl_board_divide_slots(dl_board *board, size_t size)
-{
-    if (size >= LEAST_PART && board->header->cores_per_rank > 0) {
-        board->room = dl_min_size(dl_round_up(size, PAGE), board->chunk);
-    }
-}
-
 /* Lines that have left the cache of the core that read them are written again in half
- * the time.  The two slots alternate in any case, so it does not matter for the order of
- * writing and reading which parts the rounds of different operations have. */
+ * the time, so the rounds use one part of the slots after the other.  The two slots
+ * alternate in any case: which part a round uses does not matter for the order of writing
+ * and reading. */
 static size_t
-part_of_round(const dl_board *board, uint64_t number)
+part_of_round(const dl_board *board, uint64_t number, size_t size)
 {
     size_t share = MOST_OF_PARTS / 2 / (size_t)board->options.size;
-    uint64_t count = dl_min_size(board->chunk, share) / board->room;
+    size_t part = dl_round_up(size, PAGE);
+    uint64_t count = dl_min_size(board->chunk, share) / part;
     uint64_t used = 1 + number / ROUNDS_PER_PART;
 
     count = count < used ? count : used;
-    return count < 2 ? 0 : (size_t)(number / 2 % count) * board->room;
+    return count < 2 ? 0 : (size_t)(number / 2 % count) * part;
 }
 
 uint8_t *
-dl_board_slot(const dl_board *board, int rank, uint64_t round)
+dl_board_slot(const dl_board *board, int rank, uint64_t round, size_t size)
 {
     uint64_t number = board->round + round;
-    size_t part = board->room < board->chunk ? part_of_round(board, number) : 0;
+    bool has_parts = size >= LEAST_PART && board->header->cores_per_rank > 0;
+    size_t offset = has_parts ? part_of_round(board, number, size) : 0;
 
-    return board->slots + ((size_t)rank * 2 + (number & 1)) * board->chunk + part;
+    return board->slots + ((size_t)rank * 2 + (number & 1)) * board->chunk + offset;
 }
 
 void

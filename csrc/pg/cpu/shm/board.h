@@ -86,14 +86,10 @@ uint8_t *dl_board_take_eager(dl_board *board, size_t size);
  * Only their owner writes to them. */
 uint8_t *dl_board_eager(const dl_board *board, int rank, size_t size);
 
-/* Called between begin and the first use of a slot, by all ranks or none, with the same
- * size: no round of the operation uses more than `size` bytes of a slot.  The rounds then
- * use one part of the slots after the other. */
-void dl_board_divide_slots(dl_board *board, size_t size);
-
-/* Returns the slot of `rank` in round `round` of the operation, counted from 0, or the
- * part of it that the round has. */
-uint8_t *dl_board_slot(const dl_board *board, int rank, uint64_t round);
+/* Returns where the data of `rank` are in round `round` of the operation, counted from 0:
+ * in the slot of the round, or in one part of it.  `size` is what a round of that rank
+ * takes at most, and the same for all who ask: it tells the parts. */
+uint8_t *dl_board_slot(const dl_board *board, int rank, uint64_t round, size_t size);
 
 /* Steps are counted from 1 within an operation.  Every step that is waited for is
  * published, without gaps. */

@@ -129,7 +129,6 @@ typedef struct dl_board {
     uint64_t begun_by_all; /* last operation that all ranks are known to have begun */
     uint64_t compared;     /* last operation compared with all ranks */
     uint64_t round;        /* rounds used by earlier operations */
-    size_t room;           /* bytes of a slot that a round of `op` has */
     uint64_t last_step;    /* steps used by earlier operations */
     dl_core_sharing sharing;
     dl_slot_writer writer; /* for what this rank writes to all others */
