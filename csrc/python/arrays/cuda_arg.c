@@ -114,14 +114,6 @@ read_layout(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
     return 0;
 }
 
-/* Converts the number of a stream as other libraries write it. */
-static int
-stream_from(PyObject *number, void **stream)
-{
-    *stream = number == NULL ? NULL : PyLong_AsVoidPtr(number);
-    return PyErr_Occurred() == NULL ? 0 : -1;
-}
-
 /* The interface forbids stream 0; 1 and 2 are the default streams, as in CUDA. */
 static int
 read_pointer(PyObject *interface, dl_tensor *view)
@@ -134,10 +126,10 @@ read_pointer(PyObject *interface, dl_tensor *view)
     }
     view->data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
     view->is_writable = PyObject_IsTrue(PyTuple_GET_ITEM(data, 1)) == 0;
-    if (PyErr_Occurred() != NULL) {
-        return -1;
+    if (PyErr_Occurred() == NULL && stream != NULL && stream != Py_None) {
+        view->stream = PyLong_AsVoidPtr(stream);
     }
-    return stream == Py_None || stream_from(stream, &view->stream) == 0 ? 0 : -1;
+    return PyErr_Occurred() == NULL ? 0 : -1;
 }
 
 /* Any missing or unknown entry is an error: a guess would corrupt memory. */

@@ -63,14 +63,6 @@ factor_from(PyObject *wrapper, double *factor)
     return *factor == -1.0 && PyErr_Occurred() ? -1 : 0;
 }
 
-static int
-fail_no_factor(void)
-{
-    PyErr_SetString(PyExc_RuntimeError,
-                    "PREMUL_SUM has no factor; use ReduceOp.PREMUL_SUM(factor)");
-    return -1;
-}
-
 int
 dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
                     double *factor)
@@ -86,7 +78,13 @@ dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
         if (op_from_member(object, op) < 0) {
             return -1;
         }
-        return *op == DL_PREMUL_SUM ? fail_no_factor() : 0;
+        if (*op == DL_PREMUL_SUM) {
+            PyErr_SetString(
+                PyExc_RuntimeError,
+                "PREMUL_SUM has no factor; use ReduceOp.PREMUL_SUM(factor)");
+            return -1;
+        }
+        return 0;
     }
     if ((PyObject *)Py_TYPE(object) == DLPY_LOAD(state->reduce_op_type)) {
         if (op_from_wrapper(state, object, op) < 0) {

@@ -109,12 +109,6 @@ take_tensor(PyObject *array, const char *name, dlpy_tensor *tensor,
 }
 
 static int
-take_input(PyObject *array, const char *name, call *self)
-{
-    return take_tensor(array, name, &self->input, &self->core.input);
-}
-
-static int
 take_output(PyObject *array, const char *name, call *self)
 {
     if (take_tensor(array, name, &self->output, &self->core.output) < 0) {
@@ -214,7 +208,10 @@ run_access(PyObject *object, const access_form *form, dlpy_call given)
     }
     bool has_input =
         form->input >= 0 && (form->output < 0 || self.core.update != DL_UPDATE_NOTHING);
-    if ((has_input && take_input(values[form->input], names[form->input], &self) < 0)
+    if ((has_input
+         && take_tensor(values[form->input], names[form->input], &self.input,
+                        &self.core.input)
+                < 0)
         || (form->compared >= 0
             && take_tensor(values[form->compared], names[form->compared],
                            &self.compared, &self.core.compared)

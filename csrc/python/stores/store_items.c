@@ -7,15 +7,6 @@
 #include "python/stores/store_request.h"
 #include "python/stores/store_types.h"
 
-/* Slots do not receive the defining class; only errors need the state. */
-static PyObject *
-raise_for(PyObject *self, dl_status status)
-{
-    dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
-
-    return state == NULL ? NULL : dlpy_raise_store(state, status);
-}
-
 /* Executes the request of an operator such as store[key], where `value` is NULL if it has
  * none.  On failure an exception is set, but not for a get that found no key in time. */
 static dl_status
@@ -47,7 +38,11 @@ run_item(PyObject *self, dl_opcode op, PyObject *key, PyObject *value,
     dl_status status =
         dlpy_store_perform(Py_TYPE(self), store, &request, reply, timeout);
     if (status != DL_OK && !(op == DL_OP_GET && status == DL_TIMEOUT)) {
-        raise_for(self, status);
+        /* Slots do not receive the defining class; only errors need the state. */
+        const dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
+        if (state != NULL) {
+            dlpy_raise_store(state, status);
+        }
     }
     dlpy_bytes_release(&content);
     dlpy_bytes_release(&name);
@@ -74,14 +69,6 @@ dlpy_store_subscript(PyObject *self, PyObject *key)
     return result;
 }
 
-/* Same as set(). */
-static int
-set_item(PyObject *self, PyObject *key, PyObject *value)
-{
-    return run_item(self, DL_OP_SET, key, value, &(dl_store_reply){0}) == DL_OK ? 0
-                                                                                : -1;
-}
-
 /* Raises KeyError if there is no such key, unlike delete_key(), which returns False. */
 static int
 delete_item(PyObject *self, PyObject *key)
@@ -101,7 +88,12 @@ delete_item(PyObject *self, PyObject *key)
 int
 dlpy_store_set_subscript(PyObject *self, PyObject *key, PyObject *value)
 {
-    return value == NULL ? delete_item(self, key) : set_item(self, key, value);
+    dl_store_reply reply = {0};
+
+    if (value == NULL) {
+        return delete_item(self, key);
+    }
+    return run_item(self, DL_OP_SET, key, value, &reply) == DL_OK ? 0 : -1;
 }
 
 /* As for check(), a queue that is not empty exists. */

@@ -363,12 +363,6 @@ clone_core(dlpy_state *state, PyObject *self, dl_store *store, int64_t limit)
     return dlpy_store_wrap(nearest_type(state, self), clone);
 }
 
-static bool
-is_of_python(PyObject *self)
-{
-    return dlpy_python_store_check(dlpy_store_core(self));
-}
-
 /* Returns the view of `below`, which is a clone, that `self` is of the original. */
 static PyObject *
 view_like(const dlpy_state *state, const dlpy_store *self, PyObject *below)
@@ -408,7 +402,8 @@ clone_within(dlpy_state *state, PyObject *self, PyObject *timeout)
     if (status != DL_OK) {
         return dlpy_raise_store(state, status);
     }
-    PyObject *clone = timeout == NULL || is_of_python(below)
+    bool is_of_python = dlpy_python_store_check(dlpy_store_core(below));
+    PyObject *clone = timeout == NULL || is_of_python
                           ? PyObject_CallMethod(below, "clone", NULL)
                           : clone_within(state, below, timeout);
     PyObject *view = clone == NULL ? NULL : view_like(state, (dlpy_store *)self, clone);

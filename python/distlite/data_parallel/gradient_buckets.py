@@ -88,7 +88,7 @@ class Parameter:
                 f"{_describe(gradient.dtype, gradient.shape)}, "
                 f"and the parameter {self.describe()}"
             )
-        if _is_masked(gradient):
+        if isinstance(gradient, np.ma.MaskedArray):
             raise ValueError(
                 f"the gradient of {self.key!r} is a masked array, whose mask would be "
                 "lost: fill the masked elements, as with gradient.filled(0)"
@@ -120,10 +120,6 @@ def _is_torch(array: object) -> bool:
 
 def _is_numpy(array: object) -> bool:
     return isinstance(array, np.ndarray)
-
-
-def _is_masked(array: object) -> bool:
-    return isinstance(array, np.ma.MaskedArray)
 
 
 def is_read_only(array: object) -> bool:

@@ -303,7 +303,9 @@ def shrink_group(
     comparison = Comparison(former, sorted(excluded), info.disputes)
     made = _make_and_meet(request, former, comparison, info)
     if shrink_flags != SHRINK_ABORT:
-        _shrink_device(former, sorted(excluded), made)
+        # With an NCCL too old for it, the new group makes its communicator later.
+        with suppress(NotImplementedError):
+            _C._device_shrink(former, sorted(excluded), SHRINK_DEFAULT, made)
     _take_over(former, made, made_of)
     return made
 
@@ -317,15 +319,6 @@ def _take_over(former: ProcessGroup, made: ProcessGroup, info: GroupInfo) -> Non
     world.drop(former)
     former.shutdown()
     remember(made, info)
-
-
-def _shrink_device(
-    former: ProcessGroup, excluded: list[int], made: ProcessGroup
-) -> None:
-    """Makes the new group's communicator from the old one; with an NCCL too old for it,
-    the new group makes its own later."""
-    with suppress(NotImplementedError):
-        _C._device_shrink(former, excluded, SHRINK_DEFAULT, made)
 
 
 def _make_and_meet(

@@ -206,7 +206,7 @@ class StoreLock:
             self._value = b""
             self._has_ended.set()
         if not is_freed:
-            raise DistStoreError(self._lost_text())
+            raise DistStoreError(f"lock {self.name!r} was taken away from its holder")
         self.store.set(self._released, b"")
 
     def _value_of(self, renewals: int) -> bytes:
@@ -259,9 +259,6 @@ class StoreLock:
             f"lock timeout after {int(limit * 1000)}ms, key: {self.name}, "
             f"held by: {holder}"
         )
-
-    def _lost_text(self) -> str:
-        return f"lock {self.name!r} was taken away from its holder"
 
 
 StoreLock.__module__ = "distlite.stores"

@@ -82,7 +82,8 @@ def _open_ends(rank: int) -> tuple[IO[str], IO[str]] | None:
         # The terminal is opened directly, because a launcher may hold back output
         # without an end of line.  It is opened by its name, because a launcher's ranks
         # may be in sessions that have no terminal.
-        return open(0, closefd=False), open(_open_terminal(), "w")
+        terminal = os.open(os.ttyname(0), os.O_WRONLY | os.O_NOCTTY)
+        return open(0, closefd=False), open(terminal, "w")
     if os.path.samestat(status, os.stat(os.devnull)):
         return None
     _say(
@@ -90,10 +91,6 @@ def _open_ends(rank: int) -> tuple[IO[str], IO[str]] | None:
         "commands from it"
     )
     return open(0, closefd=False), sys.stdout
-
-
-def _open_terminal() -> int:
-    return os.open(os.ttyname(0), os.O_WRONLY | os.O_NOCTTY)
 
 
 def _say(text: str) -> None:
