@@ -211,8 +211,11 @@ def test_who_cannot_make_the_group_tells_the_others(where, is_new, is_shared, is
 
 
 @no_real
-def test_a_rank_that_cannot_begin_an_operation_tells_those_that_have():
-    first, second = run_ranks(ucc_ranks.unsupported, 2, env=library(), is_alike=False)
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_rank_that_cannot_begin_an_operation_tells_those_that_have(is_alone):
+    first, second = run_ranks(
+        ucc_ranks.unsupported, 2, env=library(), is_alike=False, is_alone=is_alone
+    )
     assert "Operation is not supported in UCC" in second["said"]
     assert "all_reduce #2 cannot end in group 0" in first["said"]
     assert re.search("rank 1 .* gave up .* not supported in UCC", first["said"])

@@ -519,9 +519,16 @@ def refused(
 
 
 def unsupported(
-    rank: int, world_size: int, init_method: str, is_alike: bool
+    rank: int,
+    world_size: int,
+    init_method: str,
+    is_alike: bool,
+    is_alone: bool = False,
 ) -> dict[str, Any]:
-    """UCC lacks an operation on rank 1 alone, or on all ranks."""
+    """UCC lacks an operation on rank 1 alone, or on all ranks; on one host, or with
+    each rank on its own."""
+    if is_alone:
+        os.environ["DISTLITE_HOST_HINT"] = f"host {rank}"
     init(rank, world_size, init_method)
     one = np.ones(3)
     distlite.all_reduce(one)

@@ -18,13 +18,8 @@
  * other ranks. */
 #define NAP (50 * INT64_C(1000))
 
-/* Polls of UCC between two readings of the clock, and slices between two checks for
- * failures of other ranks. */
+/* Polls of UCC between two readings of the clock. */
 #define POLLS 32
-#define SLICES_PER_CHECK 8
-
-/* Key in the group's store: why a rank gave up the group. */
-#define FAULT_KEY DL_LITERAL("ucc/fault")
 
 /* Slices that a wait continues after a rank is gone, because what it sent before may
  * still have to arrive. */
@@ -38,8 +33,6 @@ check_admitted(dl_ucc_backend *self)
     return self->context == NULL ? DL_OK : dl_ucc_context_admit(self->context);
 }
 
-/* If `status` is DL_PEER_LOST, the context remembers that ranks that leave need not
- * wait. */
 static void
 note_loss(dl_ucc_backend *self, dl_status status)
 {
@@ -48,46 +41,21 @@ note_loss(dl_ucc_backend *self, dl_status status)
     }
 }
 
-/* Publishes the thread's last error for ranks of other hosts, which look for this key
- * while they wait for UCC; the first error is kept. */
-static void
-publish_failure(dl_ucc_backend *self, const dl_op_context *op)
-{
-    char text[DL_ERROR_TEXT_SIZE + 64];
-    dl_error error = *dl_last_error();
-    dl_bytes nothing = {NULL, 0};
-    dl_buffer held = {0};
-
-    int size =
-        snprintf(text, sizeof text, "%s gave up %s #%" PRIu64 ": %s", self->label,
-                 dl_op_type_name(op->fingerprint.op), op->sequence, error.text);
-    (void)dl_store_compare_set(self->exchange.store, FAULT_KEY, nothing,
-                               (dl_bytes){(const uint8_t *)text, (size_t)size}, &held,
-                               dl_deadline_after(DL_SECOND));
-    dl_buffer_fini(&held);
-    (void)dl_rethrow(&error);
-}
-
-/* Notes a lost rank and publishes a failure: a rank of another host may already know
- * enough to continue, and learns of the failure from the store, which a group of one rank
- * does not have. */
+/* Carries out a call on the CPU backend, which tells the other ranks of a failure.  If a
+ * rank is lost, the context remembers that ranks that leave need not wait. */
 static dl_status
-end_cpu_part(dl_ucc_backend *self, const dl_op_context *op, dl_status status)
+run_on_cpu(dl_ucc_backend *self, const dl_op_context *op, const dl_call *call)
 {
+    DL_TRY(check_admitted(self));
+    dl_status status = dl_backend_run(self->pair.base.cpu, op, call);
     note_loss(self, status);
-    if (status != DL_OK && self->size > 1) {
-        publish_failure(self, op);
-    }
     return status;
 }
 
 dl_status
 dl_ucc_rendezvous(dl_ucc_backend *self, const dl_op_context *op)
 {
-    DL_TRY(check_admitted(self));
-    return end_cpu_part(
-        self, op,
-        dl_backend_run(self->pair.base.cpu, op, &(dl_call){.op = DL_BARRIER}));
+    return run_on_cpu(self, op, &(dl_call){.op = DL_BARRIER});
 }
 
 /* All ranks find the same, as the fingerprints of such calls have the sizes. */
@@ -120,11 +88,9 @@ dl_ucc_collective(dl_backend *backend, const dl_op_context *op, const dl_call *c
     };
     dl_ucc_backend *self = dl_ucc_self(backend);
 
-    if (self->size > 1 && in_ucc[call->op] != NULL && !is_uneven(self, call)) {
-        return in_ucc[call->op](backend, op, call);
-    }
-    DL_TRY(check_admitted(self));
-    return end_cpu_part(self, op, dl_backend_run(self->pair.base.cpu, op, call));
+    return self->size > 1 && in_ucc[call->op] != NULL && !is_uneven(self, call)
+               ? in_ucc[call->op](backend, op, call)
+               : run_on_cpu(self, op, call);
 }
 
 static dl_status
@@ -178,11 +144,8 @@ dl_ucc_compare_sizes(dl_ucc_backend *self, const dl_op_context *op,
     size_t bytes = count * sizeof(uint64_t);
     uint64_t *rows = calloc(2 * count * count, sizeof *rows);
     dl_tensor *blocks = calloc(count, sizeof *blocks);
-    dl_status status = check_admitted(self);
+    dl_status status;
 
-    if (status != DL_OK) {
-        goto done;
-    }
     if (rows == NULL || blocks == NULL) {
         status = dl_fail_no_memory();
         goto done;
@@ -193,7 +156,7 @@ dl_ucc_compare_sizes(dl_ucc_backend *self, const dl_op_context *op,
     dl_call call = dl_call_all_gather(&blocks[self->rank], blocks);
     memcpy(call.tensor.data, from->counts, bytes);
     memcpy((uint64_t *)call.tensor.data + count, to->counts, bytes);
-    status = end_cpu_part(self, op, dl_backend_run(self->pair.base.cpu, op, &call));
+    status = run_on_cpu(self, op, &call);
     if (status == DL_OK) {
         status = compare_sizes(self, op, rows);
     }
@@ -245,30 +208,7 @@ send_failure(dl_ucc_backend *self, const dl_op_context *op)
              self->label, dl_op_type_name(op->fingerprint.op), op->sequence,
              error.text);
     self->pair.base.cpu->ops->abort(self->pair.base.cpu, &told);
-    (void)dl_rethrow(&error);
-    publish_failure(self, op);
-    return error.status;
-}
-
-/* Fails with what a rank has published.  The operation does not need the store, which may
- * be gone. */
-static dl_status
-check_faults(const dl_ucc_backend *self, const dl_op_context *op)
-{
-    dl_store *store = self->exchange.store;
-    dl_bytes key = FAULT_KEY;
-    dl_buffer text = {0};
-    dl_status status = DL_OK;
-    bool exists = false;
-
-    if (dl_store_check(store, &key, 1, &exists, dl_deadline_after(0)) == DL_OK && exists
-        && dl_store_get(store, key, &text, dl_deadline_after(0)) == DL_OK) {
-        status = dl_fail(DL_PEER_LOST, "%s #%" PRIu64 " cannot end in %s: %.*s",
-                         dl_op_type_name(op->fingerprint.op), op->sequence, self->label,
-                         (int)text.size, (const char *)text.data);
-    }
-    dl_buffer_fini(&text);
-    return status;
+    return dl_rethrow(&error);
 }
 
 static dl_status
@@ -312,8 +252,7 @@ pause_and_check(dl_ucc_backend *self, const dl_op_context *op,
     if (patience->rounds == rounds) {
         return DL_OK;
     }
-    DL_TRY(check_loss(self, op, patience));
-    return patience->rounds % SLICES_PER_CHECK == 0 ? check_faults(self, op) : DL_OK;
+    return check_loss(self, op, patience);
 }
 
 /* Finds a better error.  UCC notices by its own network that a rank is gone, but not
@@ -326,7 +265,6 @@ find_cause(dl_ucc_backend *self, const dl_op_context *op)
 
     for (int round = 0; round < LAST_SLICES; round++) {
         DL_TRY(check_loss(self, op, &patience));
-        DL_TRY(check_faults(self, op));
         DL_TRY(dl_sleep_until(dl_deadline_after(DL_WAIT_SLICE)));
     }
     return dl_rethrow(&error);
