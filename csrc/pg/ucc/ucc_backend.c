@@ -64,9 +64,9 @@ free_backend(dl_backend *backend)
     if (self->context != NULL) {
         dl_backend_origin_unref(&self->context->base);
     }
-    free(self->raw.data);
-    free(self->input.data);
-    free(self->output.data);
+    dl_buffer_fini(&self->raw);
+    dl_buffer_fini(&self->input);
+    dl_buffer_fini(&self->output);
     free(self->lengths);
     free(self->group_name);
     free(self->label);

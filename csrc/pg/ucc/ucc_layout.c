@@ -1,23 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/ucc/ucc_layout.h"
 
-#include <stdlib.h>
-
 #include "tensor/strided.h"
 
-/* Allocates at least one byte, so that a row always has an address. */
 dl_status
-dl_ucc_row_reserve(dl_ucc_row *row, size_t size)
+dl_ucc_row_reserve(dl_buffer *row, size_t size)
 {
-    size_t capacity = size < 2 * row->capacity ? 2 * row->capacity : size + 1;
-
-    if (size < row->capacity) {
-        return DL_OK;
-    }
-    free(row->data);
-    row->data = malloc(capacity);
-    row->capacity = row->data == NULL ? 0 : capacity;
-    return row->data == NULL ? dl_fail_no_memory() : DL_OK;
+    dl_buffer_clear(row);
+    return dl_buffer_reserve(row, size + 1);
 }
 
 /* Blocks without elements have no place in memory and are ignored. */
@@ -71,7 +61,7 @@ dl_ucc_layout_init(dl_ucc_layout *layout, const dl_tensor *blocks, int count,
 }
 
 static dl_status
-place_blocks(dl_ucc_layout *self, dl_ucc_row *row, bool must_copy)
+place_blocks(dl_ucc_layout *self, dl_buffer *row, bool must_copy)
 {
     self->is_packed = must_copy || !is_in_a_row(self);
     if (!self->is_packed) {
@@ -84,7 +74,7 @@ place_blocks(dl_ucc_layout *self, dl_ucc_row *row, bool must_copy)
 }
 
 dl_status
-dl_ucc_layout_read(dl_ucc_layout *layout, dl_ucc_row *row, bool must_copy)
+dl_ucc_layout_read(dl_ucc_layout *layout, dl_buffer *row, bool must_copy)
 {
     DL_TRY(place_blocks(layout, row, must_copy));
     for (int i = 0; layout->is_packed && i < layout->count; i++) {
@@ -95,7 +85,7 @@ dl_ucc_layout_read(dl_ucc_layout *layout, dl_ucc_row *row, bool must_copy)
 }
 
 dl_status
-dl_ucc_layout_write(dl_ucc_layout *layout, dl_ucc_row *row)
+dl_ucc_layout_write(dl_ucc_layout *layout, dl_buffer *row)
 {
     return place_blocks(layout, row, false);
 }

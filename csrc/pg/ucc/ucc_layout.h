@@ -6,17 +6,13 @@
 #ifndef DISTLITE_PG_UCC_UCC_LAYOUT_H
 #define DISTLITE_PG_UCC_UCC_LAYOUT_H
 
-#include "base/status.h"
+#include "base/buffer.h"
 #include "pg/ucc/ucc_table.h"
 #include "tensor/tensor.h"
 
-typedef struct dl_ucc_row {
-    void *data;
-    size_t capacity;
-} dl_ucc_row;
-
-/* Makes room for `size` bytes.  The contents of the row are lost. */
-dl_status dl_ucc_row_reserve(dl_ucc_row *row, size_t size);
+/* Makes room for `size` bytes in a row, which then has an address.  Its contents are
+ * lost. */
+dl_status dl_ucc_row_reserve(dl_buffer *row, size_t size);
 
 typedef struct dl_ucc_layout {
     const dl_tensor *blocks;
@@ -35,11 +31,11 @@ void dl_ucc_layout_init(dl_ucc_layout *layout, const dl_tensor *blocks, int coun
 
 /* Places the blocks for reading: in place, or copied into `row` if they are not
  * contiguous or `must_copy` is set. */
-dl_status dl_ucc_layout_read(dl_ucc_layout *layout, dl_ucc_row *row, bool must_copy);
+dl_status dl_ucc_layout_read(dl_ucc_layout *layout, dl_buffer *row, bool must_copy);
 
 /* The first function places the blocks for writing, in place or in `row`; the second
  * copies what was written there to the blocks. */
-dl_status dl_ucc_layout_write(dl_ucc_layout *layout, dl_ucc_row *row);
+dl_status dl_ucc_layout_write(dl_ucc_layout *layout, dl_buffer *row);
 void dl_ucc_layout_unpack(const dl_ucc_layout *layout);
 
 /* Return the layout as a side of a collective that moves bytes: as one block, or as one

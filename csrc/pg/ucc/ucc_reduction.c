@@ -4,150 +4,64 @@
 #include "pg/ucc/ucc_state.h"
 #include "tensor/strided.h"
 
-#define NO_OP (-1)
-
-/* Kinds of numbers, which differ in the operations that they support. */
-typedef enum family {
-    NONE = 0,
-    INTEGER,
-    REAL,
-    COMPLEX,
-    TRUTH,
-} family;
-
-static const struct {
-    family family;
-    int number;
-} dtypes[DL_DTYPE_COUNT] = {
-    [DL_BOOL] = {TRUTH, DL_UCC_UINT8},
-    [DL_INT8] = {INTEGER, DL_UCC_INT8},
-    [DL_UINT8] = {INTEGER, DL_UCC_UINT8},
-    [DL_INT16] = {INTEGER, DL_UCC_INT16},
-    [DL_UINT16] = {INTEGER, DL_UCC_UINT16},
-    [DL_INT32] = {INTEGER, DL_UCC_INT32},
-    [DL_UINT32] = {INTEGER, DL_UCC_UINT32},
-    [DL_INT64] = {INTEGER, DL_UCC_INT64},
-    [DL_UINT64] = {INTEGER, DL_UCC_UINT64},
-    [DL_FLOAT32] = {REAL, DL_UCC_FLOAT32},
-    [DL_FLOAT64] = {REAL, DL_UCC_FLOAT64},
-    [DL_COMPLEX64] = {COMPLEX, DL_UCC_COMPLEX64},
-    [DL_COMPLEX128] = {COMPLEX, DL_UCC_COMPLEX128},
+static const int dtypes[DL_DTYPE_COUNT] = {
+    [DL_BOOL] = DL_UCC_UINT8,
+    [DL_INT8] = DL_UCC_INT8,
+    [DL_UINT8] = DL_UCC_UINT8,
+    [DL_INT16] = DL_UCC_INT16,
+    [DL_UINT16] = DL_UCC_UINT16,
+    [DL_INT32] = DL_UCC_INT32,
+    [DL_UINT32] = DL_UCC_UINT32,
+    [DL_INT64] = DL_UCC_INT64,
+    [DL_UINT64] = DL_UCC_UINT64,
+    [DL_FLOAT32] = DL_UCC_FLOAT32,
+    [DL_FLOAT64] = DL_UCC_FLOAT64,
+    [DL_COMPLEX64] = DL_UCC_COMPLEX64,
+    [DL_COMPLEX128] = DL_UCC_COMPLEX128,
 };
 
 /* AVG divides and PREMUL_SUM multiplies in this process, after or before UCC's sum. */
-static int
-op_of_real(dl_reduce_op op)
-{
-    switch (op) {
-    case DL_SUM:
-    case DL_AVG:
-    case DL_PREMUL_SUM:
-        return DL_UCC_SUM;
-    case DL_PRODUCT:
-        return DL_UCC_PRODUCT;
-    case DL_MIN:
-        return DL_UCC_MIN;
-    case DL_MAX:
-        return DL_UCC_MAX;
-    default:
-        return NO_OP;
-    }
-}
-
-static int
-op_of_integer(dl_reduce_op op)
-{
-    switch (op) {
-    case DL_BAND:
-        return DL_UCC_BAND;
-    case DL_BOR:
-        return DL_UCC_BOR;
-    case DL_BXOR:
-        return DL_UCC_BXOR;
-    default:
-        return op_of_real(op);
-    }
-}
+static const int ops[DL_REDUCE_OP_COUNT] = {
+    [DL_SUM] = DL_UCC_SUM, [DL_AVG] = DL_UCC_SUM,         [DL_PREMUL_SUM] = DL_UCC_SUM,
+    [DL_MIN] = DL_UCC_MIN, [DL_PRODUCT] = DL_UCC_PRODUCT, [DL_MAX] = DL_UCC_MAX,
+    [DL_BOR] = DL_UCC_BOR, [DL_BAND] = DL_UCC_BAND,       [DL_BXOR] = DL_UCC_BXOR,
+};
 
 /* A bool is a byte of 0 or 1: its sum, a logical or, is the maximum. */
-static int
-op_of_truth(dl_reduce_op op)
-{
-    switch (op) {
-    case DL_SUM:
-    case DL_MAX:
-    case DL_BOR:
-        return DL_UCC_MAX;
-    case DL_PRODUCT:
-    case DL_MIN:
-    case DL_BAND:
-        return DL_UCC_MIN;
-    case DL_BXOR:
-        return DL_UCC_BXOR;
-    default:
-        return NO_OP;
-    }
-}
+static const int ops_of_bool[DL_REDUCE_OP_COUNT] = {
+    [DL_SUM] = DL_UCC_MAX,   [DL_MAX] = DL_UCC_MAX, [DL_BOR] = DL_UCC_MAX,
+    [DL_BAND] = DL_UCC_MIN,  [DL_MIN] = DL_UCC_MIN, [DL_PRODUCT] = DL_UCC_MIN,
+    [DL_BXOR] = DL_UCC_BXOR,
+};
 
-static int
-op_of(family family, dl_reduce_op op)
-{
-    int real = op_of_real(op);
-
-    switch (family) {
-    case INTEGER:
-        return op_of_integer(op);
-    case TRUTH:
-        return op_of_truth(op);
-    case REAL:
-        return real;
-    case COMPLEX:
-        return real == DL_UCC_SUM || real == DL_UCC_PRODUCT ? real : NO_OP;
-    default:
-        return NO_OP;
-    }
-}
-
-/* Uses pairs of floats, because UCC before 1.1 has no complex numbers. */
-static void
-use_float_pairs(dl_ucc_reduction *self)
-{
-    self->dtype = self->dtype == DL_UCC_COMPLEX64 ? DL_UCC_FLOAT32 : DL_UCC_FLOAT64;
-    self->per_element = 2;
-    self->number_size /= 2;
-}
-
-dl_status
-dl_ucc_reduction_of(dl_reduce_op op, dl_dtype dtype, dl_ucc_reduction *reduction)
+/* Sums of complex numbers are those of pairs of floats, because UCC before 1.1 has no
+ * complex numbers. */
+dl_ucc_reduction
+dl_ucc_reduction_of(dl_reduce_op op, dl_dtype dtype)
 {
     dl_dtype computed = dl_reduce_dtype(dtype);
-    family family = dtypes[computed].family;
-    int found = op_of(family, op);
-
-    if (found == NO_OP) {
-        return dl_fail(DL_UNSUPPORTED, "UCC has no %s of %s", dl_reduce_op_name(op),
-                       dl_dtype_name(dtype));
-    }
-    *reduction = (dl_ucc_reduction){
-        .dtype = dtypes[computed].number,
-        .op = found,
+    bool is_complex = computed == DL_COMPLEX64 || computed == DL_COMPLEX128;
+    dl_ucc_reduction found = {
+        .dtype = dtypes[computed],
+        .op = computed == DL_BOOL ? ops_of_bool[op] : ops[op],
         .per_element = 1,
         .number_size = dl_dtype_size(computed),
         .is_widened = computed != dtype,
     };
-    if (family == COMPLEX && found == DL_UCC_SUM) {
-        use_float_pairs(reduction);
+
+    if (is_complex && found.op == DL_UCC_SUM) {
+        found.dtype = computed == DL_COMPLEX64 ? DL_UCC_FLOAT32 : DL_UCC_FLOAT64;
+        found.per_element = 2;
+        found.number_size /= 2;
     }
-    return DL_OK;
+    return found;
 }
 
 /* A collective that reduces. */
 typedef struct folding {
     dl_ucc_backend *self;
+    const dl_call *call;
     dl_ucc_reduction kind;
-    dl_reduce_op reduce_op;
-    double factor;
-    dl_dtype dtype;    /* of the arrays */
     dl_dtype computed; /* of the numbers that UCC reduces */
     dl_ucc_args args;
     dl_ucc_layout from;
@@ -155,18 +69,16 @@ typedef struct folding {
 
 static dl_status
 begin_folding(folding *fold, dl_backend *backend, const dl_op_context *op,
-              dl_dtype dtype, dl_reduce_op reduce_op)
+              const dl_call *call)
 {
     *fold = (folding){
         .self = dl_ucc_self(backend),
-        .reduce_op = reduce_op,
-        .dtype = dtype,
-        .computed = dl_reduce_dtype(dtype),
+        .call = call,
+        .kind = dl_ucc_reduction_of(call->reduction, call->tensor.dtype),
+        .computed = dl_reduce_dtype(call->tensor.dtype),
     };
-    DL_TRY(dl_ucc_rendezvous(fold->self, op));
-    DL_TRY(dl_ucc_reduction_of(reduce_op, dtype, &fold->kind));
     fold->args.op = fold->kind.op;
-    return DL_OK;
+    return dl_ucc_rendezvous(fold->self, op);
 }
 
 static bool
@@ -198,7 +110,7 @@ widen_input(folding *fold, size_t count, void **data)
     DL_TRY(dl_ucc_layout_read(&fold->from, &self->raw, false));
     DL_TRY(dl_ucc_row_reserve(&self->input, count * sizeof(float)));
     *data = self->input.data;
-    dl_reduce_widen(*data, fold->dtype, fold->from.data, count);
+    dl_reduce_widen(*data, fold->call->tensor.dtype, fold->from.data, count);
     return DL_OK;
 }
 
@@ -208,7 +120,7 @@ static dl_status
 prepare_input(folding *fold, const dl_tensor *blocks, int block_count, void **data)
 {
     dl_ucc_backend *self = fold->self;
-    bool is_scaled = fold->reduce_op == DL_PREMUL_SUM;
+    bool is_scaled = fold->call->reduction == DL_PREMUL_SUM;
 
     dl_ucc_layout_init(&fold->from, blocks, block_count, self->lengths);
     size_t count = fold->from.size / blocks[0].item_size;
@@ -222,7 +134,7 @@ prepare_input(folding *fold, const dl_tensor *blocks, int block_count, void **da
         *data = fold->from.data;
     }
     if (is_scaled) {
-        dl_reduce_scale(*data, fold->computed, *data, count, fold->factor);
+        dl_reduce_scale(*data, fold->computed, *data, count, fold->call->factor);
     }
     return DL_OK;
 }
@@ -249,7 +161,7 @@ write_result(folding *fold, const dl_tensor *target, void *data)
 {
     dl_ucc_backend *self = fold->self;
 
-    if (fold->reduce_op == DL_AVG) {
+    if (fold->call->reduction == DL_AVG) {
         dl_reduce_divide(data, fold->computed, target->count, self->size);
     }
     if (data == target->data) {
@@ -257,7 +169,7 @@ write_result(folding *fold, const dl_tensor *target, void *data)
     }
     if (fold->kind.is_widened) {
         DL_TRY(dl_ucc_row_reserve(&self->raw, dl_tensor_size(target)));
-        dl_reduce_narrow(self->raw.data, fold->dtype, data, target->count);
+        dl_reduce_narrow(self->raw.data, fold->call->tensor.dtype, data, target->count);
         data = self->raw.data;
     }
     dl_strided_scatter_part(target, data, 0, dl_tensor_size(target));
@@ -271,8 +183,7 @@ dl_ucc_all_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *c
     folding fold;
     void *data;
 
-    DL_TRY(begin_folding(&fold, backend, op, tensor->dtype, call->reduction));
-    fold.factor = call->factor;
+    DL_TRY(begin_folding(&fold, backend, op, call));
     if (tensor->count == 0) {
         return DL_OK;
     }
@@ -293,8 +204,7 @@ dl_ucc_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *call)
     void *input;
     void *output = NULL;
 
-    DL_TRY(begin_folding(&fold, backend, op, tensor->dtype, call->reduction));
-    fold.factor = call->factor;
+    DL_TRY(begin_folding(&fold, backend, op, call));
     if (tensor->count == 0) {
         return DL_OK;
     }
@@ -318,8 +228,7 @@ dl_ucc_reduce_scatter(dl_backend *backend, const dl_op_context *op, const dl_cal
     void *input;
     void *output;
 
-    DL_TRY(begin_folding(&fold, backend, op, call->tensor.dtype, call->reduction));
-    fold.factor = call->factor;
+    DL_TRY(begin_folding(&fold, backend, op, call));
     DL_TRY(prepare_input(&fold, call->inputs, fold.self->size, &input));
     if (fold.from.size == 0) {
         return DL_OK;

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What UCC can reduce, and how other reductions are expressed by that.  UCC reports
- * success with wrong numbers for some reductions that it lacks, so this table decides:
- * what is not in it is refused before anything is sent.  Floats of less than 32 bits
- * are reduced as `float32` and rounded once, a bool is a byte, and complex numbers are
- * summed as pairs of floats. */
+ * How reductions are expressed by UCC's.  Floats of less than 32 bits are reduced as
+ * `float32` and rounded once, a bool is a byte, and complex numbers are summed as pairs
+ * of floats. */
 #ifndef DISTLITE_PG_UCC_UCC_REDUCTION_H
 #define DISTLITE_PG_UCC_UCC_REDUCTION_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/status.h"
 #include "tensor/reduce.h"
 
 typedef struct dl_ucc_reduction {
@@ -22,8 +19,8 @@ typedef struct dl_ucc_reduction {
     bool is_widened;
 } dl_ucc_reduction;
 
-/* Finds how UCC reduces `dtype` by `op`.  DL_UNSUPPORTED names the two. */
-dl_status dl_ucc_reduction_of(dl_reduce_op op, dl_dtype dtype,
-                              dl_ucc_reduction *reduction);
+/* Returns how UCC reduces `dtype` by `op`, which dl_reduce_check() has allowed: UCC
+ * reports success with wrong numbers for some reductions that it lacks. */
+dl_ucc_reduction dl_ucc_reduction_of(dl_reduce_op op, dl_dtype dtype);
 
 #endif

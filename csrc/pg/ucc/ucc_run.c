@@ -313,7 +313,7 @@ abandon_request(dl_ucc_backend *self)
 {
     dl_error error = *dl_last_error();
 
-    self->raw = self->input = self->output = (dl_ucc_row){0};
+    self->raw = self->input = self->output = (dl_buffer){0};
     self->lengths = NULL;
     dl_ucc_context_disable(self->context, self->group_name, &error);
     (void)dl_rethrow(&error);

@@ -119,9 +119,7 @@ typedef struct dl_ucc_backend {
     int size;
     uint32_t fork_generation;
     /* only for the operation that has its turn */
-    dl_ucc_row raw;
-    dl_ucc_row input;
-    dl_ucc_row output;
+    dl_buffer raw, input, output;
     uint64_t *lengths; /* counts and offsets of inputs, then of outputs */
 } dl_ucc_backend;
 
