@@ -427,7 +427,7 @@ CHECK_CASE(reductions_are_put_into_the_terms_of_nccl)
                  DL_UNSUPPORTED);
     CHECK_STATUS(dl_nccl_reduction_check(&new, DL_SUM, DL_INT16), DL_UNSUPPORTED);
     CHECK_STATUS(dl_nccl_reduction_check(&new, DL_BXOR, DL_INT32), DL_UNSUPPORTED);
-    CHECK_STATUS(dl_nccl_reduction_check(&new, DL_PREMUL_SUM, DL_INT32),
+    CHECK_STATUS(dl_nccl_reduction_check(&new, DL_PREMUL_SUM, DL_FLOAT8_E5M2),
                  DL_UNSUPPORTED);
     CHECK_STATUS(dl_nccl_reduction_check(&old, DL_SUM, DL_FLOAT8_E5M2), DL_UNSUPPORTED);
     CHECK_CONTAINS(dl_last_error()->text, "needs NCCL 2.24 or newer; this is 2.18.0");

@@ -55,56 +55,30 @@ static const struct {
     [DL_FLOAT8_E5M2] = {1 + 11, 1},
 };
 
+/* The same; the factors of PREMUL_SUM are scale_reduction()'s. */
+static const int ops[DL_REDUCE_OP_COUNT] = {
+    [DL_SUM] = 1 + NCCL_SUM, [DL_PREMUL_SUM] = 1 + NCCL_SUM,
+    [DL_AVG] = 1 + NCCL_AVG, [DL_PRODUCT] = 1 + NCCL_PRODUCT,
+    [DL_MIN] = 1 + NCCL_MIN, [DL_MAX] = 1 + NCCL_MAX,
+};
+
 /* A bool is a byte of 0 or 1, so that a logical or is the maximum, and a logical and
  * the minimum. */
-static int
-op_of_bool(dl_reduce_op op)
-{
-    switch (op) {
-    case DL_SUM:
-    case DL_MAX:
-    case DL_BOR:
-        return NCCL_MAX;
-    case DL_PRODUCT:
-    case DL_MIN:
-    case DL_BAND:
-        return NCCL_MIN;
-    default:
-        return NO_OP;
-    }
-}
+static const int ops_of_bool[DL_REDUCE_OP_COUNT] = {
+    [DL_SUM] = 1 + NCCL_MAX,     [DL_MAX] = 1 + NCCL_MAX, [DL_BOR] = 1 + NCCL_MAX,
+    [DL_PRODUCT] = 1 + NCCL_MIN, [DL_MIN] = 1 + NCCL_MIN, [DL_BAND] = 1 + NCCL_MIN,
+};
 
+/* The product of complex numbers is not that of their parts; and NCCL multiplies by a
+ * factor in the dtype itself. */
 static int
 op_of(dl_reduce_op op, dl_dtype dtype)
 {
-    bool is_complex = dtype == DL_COMPLEX64 || dtype == DL_COMPLEX128;
+    bool is_complex = dtypes[dtype].per_element > 1;
+    bool is_missing = (op == DL_PRODUCT && is_complex)
+                      || (op == DL_PREMUL_SUM && dl_dtype_size(dtype) == 1);
 
-    if (dtype == DL_BOOL) {
-        return op_of_bool(op);
-    }
-    switch (op) {
-    case DL_SUM:
-    case DL_PREMUL_SUM: /* replaced by scale_reduction() */
-        return NCCL_SUM;
-    case DL_AVG:
-        return NCCL_AVG;
-    case DL_PRODUCT: /* of complex numbers, not the product of their parts */
-        return is_complex ? NO_OP : NCCL_PRODUCT;
-    case DL_MIN:
-        return NCCL_MIN;
-    case DL_MAX:
-        return NCCL_MAX;
-    default:
-        return NO_OP;
-    }
-}
-
-/* NCCL multiplies in the dtype itself, so integers and bools cannot have a factor. */
-static bool
-has_factor(dl_dtype dtype)
-{
-    return dtype == DL_FLOAT16 || dtype == DL_BFLOAT16 || dtype == DL_FLOAT32
-           || dtype == DL_FLOAT64 || dtype == DL_COMPLEX64 || dtype == DL_COMPLEX128;
+    return is_missing ? NO_OP : (dtype == DL_BOOL ? ops_of_bool : ops)[op] - 1;
 }
 
 dl_status
@@ -125,7 +99,7 @@ dl_nccl_reduction_check(const dl_nccl_table *nccl, dl_reduce_op op, dl_dtype dty
                        "CPU",
                        dl_dtype_name(dtype));
     }
-    if (op_of(op, dtype) == NO_OP || (op == DL_PREMUL_SUM && !has_factor(dtype))) {
+    if (op_of(op, dtype) == NO_OP) {
         return dl_fail(DL_UNSUPPORTED, "Cannot use ReduceOp.%s of %s with NCCL",
                        dl_reduce_op_name(op), dl_dtype_name(dtype));
     }
