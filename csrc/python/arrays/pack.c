@@ -283,11 +283,9 @@ new_packs(const dlpy_state *state, Py_ssize_t room, int parts)
     PyObject *packs = PyList_New(0);
 
     for (int i = 0; packs != NULL && i < parts; i++) {
-        PyObject *made = pack_new(state->pack_type, room);
-        if (made == NULL || PyList_Append(packs, made) < 0) {
+        if (dlpy_append(packs, pack_new(state->pack_type, room)) < 0) {
             Py_CLEAR(packs);
         }
-        Py_XDECREF(made);
     }
     return packs;
 }
@@ -394,8 +392,8 @@ find_among_themselves(const span *spans, size_t count, PyObject *found)
 
     for (size_t i = 0; i < count; i++) {
         if (farthest != NULL && spans[i].extent.first < farthest->extent.end
-            && (dlpy_append_int(found, farthest->index) < 0
-                || dlpy_append_int(found, spans[i].index) < 0)) {
+            && (dlpy_append(found, PyLong_FromSsize_t(farthest->index)) < 0
+                || dlpy_append(found, PyLong_FromSsize_t(spans[i].index)) < 0)) {
             return -1;
         }
         if (farthest == NULL || spans[i].extent.end > farthest->extent.end) {
@@ -416,7 +414,7 @@ find_among_others(const span *spans, size_t count, PyObject *found)
     for (size_t i = 0; result == 0 && i < count; i++) {
         dl_extent extent = spans[i].extent;
         if (!spans[i].is_other && extent.first < farthest) {
-            result = dlpy_append_int(found, spans[i].index);
+            result = dlpy_append(found, PyLong_FromSsize_t(spans[i].index));
         } else if (spans[i].is_other && extent.end > farthest) {
             farthest = extent.end;
         }
@@ -425,7 +423,7 @@ find_among_others(const span *spans, size_t count, PyObject *found)
         if (spans[i].is_other) {
             next = spans[i].extent.first;
         } else if (next < spans[i].extent.end) {
-            result = dlpy_append_int(found, spans[i].index);
+            result = dlpy_append(found, PyLong_FromSsize_t(spans[i].index));
         }
     }
     return result;

@@ -58,7 +58,7 @@ plan_array(PyObject *plan, PyObject *open_ones[DL_DTYPE_COUNT], Py_ssize_t index
     if (open != NULL) {
         *open = indices;
     }
-    return dlpy_append_int(indices, index);
+    return dlpy_append(indices, PyLong_FromSsize_t(index));
 }
 
 static PyObject *

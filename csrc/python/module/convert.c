@@ -381,12 +381,11 @@ dlpy_bool_from(PyObject *object, const char *what, bool *value)
 }
 
 int
-dlpy_append_int(PyObject *list, Py_ssize_t number)
+dlpy_append(PyObject *list, PyObject *item)
 {
-    PyObject *object = PyLong_FromSsize_t(number);
-    int result = object == NULL ? -1 : PyList_Append(list, object);
+    int result = item == NULL ? -1 : PyList_Append(list, item);
 
-    Py_XDECREF(object);
+    Py_XDECREF(item);
     return result;
 }
 

@@ -72,8 +72,8 @@ int dlpy_ranks_from(PyObject *sequence, const char *what, int **ranks, int *coun
  * argument. */
 int dlpy_bool_from(PyObject *object, const char *what, bool *value);
 
-/* Appends a number to a list.  Returns -1 with an exception set on failure. */
-int dlpy_append_int(PyObject *list, Py_ssize_t number);
+/* Appends, and takes the reference to `item`, which is NULL after a failure. */
+int dlpy_append(PyObject *list, PyObject *item);
 
 /* Takes the exception that is set, with its traceback, for dlpy_error_restore(); NULL
  * if there is none. */

@@ -217,17 +217,6 @@ pack_object(const exchange *self, PyObject *value)
     return message;
 }
 
-/* Appends, and takes the reference to `item`, which is NULL after a failure.  While
- * pickles run code, which may see all lists, none has places without an object. */
-static int
-append_item(PyObject *list, PyObject *item)
-{
-    int result = item == NULL ? -1 : PyList_Append(list, item);
-
-    Py_XDECREF(item);
-    return result;
-}
-
 /* Packs what this rank gives: one object for each rank in a scatter, or one. */
 static int
 pack_all(exchange *self, PyObject *value)
@@ -244,9 +233,11 @@ pack_all(exchange *self, PyObject *value)
         PyErr_SetString(PyExc_TypeError, "not a tuple with an object for each rank");
         return -1;
     }
+    /* While pickles run code, which may see all lists, this one has no place without an
+     * object. */
     self->given = PyList_New(0);
     for (int i = 0; self->given != NULL && i < self->count; i++) {
-        if (append_item(self->given, pack_object(self, PyTuple_GET_ITEM(value, i)))
+        if (dlpy_append(self->given, pack_object(self, PyTuple_GET_ITEM(value, i)))
             < 0) {
             return -1;
         }
@@ -456,7 +447,7 @@ take_objects(const exchange *self, bool loads)
         int source = self->takes_all ? i : self->call->root;
         PyObject *one =
             loads ? load_object(self, first + i, source) : dlpy_object_from(block);
-        if (append_item(all, one) < 0) {
+        if (dlpy_append(all, one) < 0) {
             Py_CLEAR(all);
         }
     }

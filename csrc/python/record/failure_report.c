@@ -9,6 +9,7 @@
 
 #include "base/thread.h"
 #include "pg/record/recorder.h"
+#include "python/module/convert.h"
 #include "python/module/docstrings.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
@@ -117,14 +118,9 @@ list_of(const seen_ranks *self)
         PyObject *path = PyUnicode_DecodeFSDefault(self->ranks[i].path);
         PyObject *view = PyMemoryView_FromMemory(
             (char *)snapshot->data, (Py_ssize_t)snapshot->size, PyBUF_READ);
-        PyObject *pair =
-            path == NULL || view == NULL ? NULL : PyTuple_Pack(2, path, view);
-        if (pair == NULL || PyList_Append(list, pair) < 0) {
+        if (dlpy_append(list, Py_BuildValue("(NN)", path, view)) < 0) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(pair);
-        Py_XDECREF(view);
-        Py_XDECREF(path);
     }
     return list;
 }

@@ -66,11 +66,9 @@ recording_folders(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     PyObject *list = PyList_New(0);
 
     for (int i = 0; list != NULL && dl_recording_folder(i, path); i++) {
-        PyObject *text = PyUnicode_DecodeFSDefault(path);
-        if (text == NULL || PyList_Append(list, text) < 0) {
+        if (dlpy_append(list, PyUnicode_DecodeFSDefault(path)) < 0) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(text);
     }
     return list;
 }
@@ -185,15 +183,12 @@ status_row(int status)
 static PyObject *
 list_rows(PyObject *(*make_row)(int number), int count)
 {
-    PyObject *rows = PyList_New(count);
+    PyObject *rows = PyList_New(0);
 
     for (int i = 0; rows != NULL && i < count; i++) {
-        PyObject *row = make_row(i);
-        if (row == NULL) {
+        if (dlpy_append(rows, make_row(i)) < 0) {
             Py_CLEAR(rows);
-            break;
         }
-        PyList_SET_ITEM(rows, i, row);
     }
     return rows;
 }
