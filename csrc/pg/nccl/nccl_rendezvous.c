@@ -74,15 +74,17 @@ rank_in_group(const dl_nccl_rendezvous *place, int rank)
 
 /* Writes the outcome, or reads the one that another rank has written before.  `status`
  * is this rank's own outcome, with the thread's error; the result is what holds for
- * all. */
+ * all.  The first to give up tells why, as the others may not know which rank is lost. */
 static dl_status
 agree_on_outcome(const dl_nccl_rendezvous *place, dl_status status)
 {
     dl_error error = *dl_last_error();
-    char key[DL_RANK_KEY_SIZE], own[64];
+    char key[DL_RANK_KEY_SIZE], own[DL_ERROR_TEXT_SIZE + 64];
     dl_buffer held = {0};
 
-    snprintf(own, sizeof own, "rank %d gave up", rank_in_group(place, place->rank));
+    snprintf(own, sizeof own, "rank %d gave up before all ranks had joined: %s",
+             rank_in_group(place, place->rank),
+             status == DL_INTERRUPTED ? "it was interrupted" : error.text);
     dl_status asked =
         dl_store_compare_set(place->store, outcome_key(place, key), DL_LITERAL(""),
                              dl_bytes_of(status == DL_OK ? all_are_here : own), &held,
@@ -90,8 +92,7 @@ agree_on_outcome(const dl_nccl_rendezvous *place, dl_status status)
     bool are_here = asked == DL_OK && held.size == strlen(all_are_here)
                     && memcmp(held.data, all_are_here, held.size) == 0;
     if (status == DL_OK && asked == DL_OK && !are_here) {
-        status = dl_fail(DL_TIMEOUT, "%.*s before all ranks had joined", (int)held.size,
-                         (const char *)held.data);
+        status = dl_fail(DL_TIMEOUT, "%.*s", (int)held.size, (const char *)held.data);
     } else if (status == DL_OK) {
         status = asked;
     } else if (status == DL_TIMEOUT && are_here) {
