@@ -23,6 +23,9 @@
 #define FIRST_LONG_LAP ((size_t)64 << 10)
 #define LAPS_OF_A_LENGTH 32
 
+/* About ten microseconds, in which the largest payload is read. */
+#define FREED_POLLS 20000
+
 _Static_assert(sizeof(dl_ring_cell) == DL_RING_UNIT, "a cell is a cache line");
 
 static size_t
@@ -80,11 +83,18 @@ read_freed(dl_ring *ring)
 }
 
 /* Begins a lap at the start of the ring if the consumer has freed all of this one, and
- * otherwise asks again a few small payloads later. */
+ * otherwise asks again a few small payloads later.  New pages cost more than to wait a
+ * moment for a consumer that is reading the last payload. */
 static void
-begin_lap(dl_ring *ring, bool is_long)
+begin_lap(dl_ring *ring, size_t span)
 {
+    bool is_long = span > LARGEST_OF_LAP;
+    bool needs_pages = offset_of(ring, ring->place) + span > ring->backed;
+
     read_freed(ring);
+    for (int i = 0; i < FREED_POLLS && needs_pages && ring->freed < ring->place; i++) {
+        read_freed(ring);
+    }
     if (ring->freed < ring->place) {
         ring->lap_end = ring->place + LAP / 4;
         return;
@@ -168,7 +178,7 @@ dl_ring_reserve(dl_ring *ring, size_t size)
 
     bool is_long = span > LARGEST_OF_LAP;
     if (ring->place + span > (is_long ? ring->long_lap_end : ring->lap_end)) {
-        begin_lap(ring, is_long);
+        begin_lap(ring, span);
     }
     ring->place = place_for(ring, span);
     if (!wait_room(ring, ring->place + span)) {
