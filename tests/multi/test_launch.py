@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the launcher starts, and what its ranks find."""
 
+import contextlib
 import json
 import os
 import signal
@@ -131,6 +132,17 @@ def test_an_address_of_another_host_is_refused_at_once(tmp_path):
     expected = "cannot listen on 203.0.113.1:29500: Cannot assign requested address"
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == f"distlite: {expected}\n"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
+def test_many_nodes_may_come_before_the_server_of_the_store(address):
+    """The kernel drops connections that have no room, and repeats them for seconds."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(listen_for_nodes(address, 0))
+        port = listener.getsockname()[1]
+        for _ in range(300):
+            client = socket.create_connection(("127.0.0.1", port), timeout=0.9)
+            stack.enter_context(client)
 
 
 @pytest.mark.parametrize("listen", [check_address, listen_for_nodes])

@@ -10,6 +10,10 @@ import sys
 import time
 from collections.abc import Iterator
 
+# Connections that may come before the store's server is there.  A kernel that is set so
+# has room for fewer; those it drops are repeated after a second, or after many.
+BACKLOG = 1 << 16
+
 
 def check_address(address: str, port: int) -> None:
     """Raises OSError that names the address if it is not one of this host."""
@@ -47,13 +51,16 @@ def listen_for_nodes(address: str, port: int) -> socket.socket:
     with _naming(address, port):
         if address == "::1" or address.startswith("127."):
             listener = _bind(address, port)
-            listener.listen()
+            listener.listen(BACKLOG)
             return listener
         if socket.has_dualstack_ipv6():
             return socket.create_server(
-                ("", port), family=socket.AF_INET6, dualstack_ipv6=True
+                ("", port),
+                family=socket.AF_INET6,
+                backlog=BACKLOG,
+                dualstack_ipv6=True,
             )
-        return socket.create_server(("", port))
+        return socket.create_server(("", port), backlog=BACKLOG)
 
 
 def _bind(address: str, port: int) -> socket.socket:
