@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Launchers of many nodes: how long they take to meet, and what they ask of the store.
 
-Each node is what `distlite run` has for it (distlite.launch.nodes): its own thread,
-connection and beats; a few processes share all of them, and no ranks are started.
+Each node is what `distlite run` has for it (distlite.launch.nodes), with a connection
+and beats of its own; a few processes share all of them, and no ranks are started.
+Those of a process share a thread (stub_launchers.py): with a thread for each, what one
+measures is how they take turns in the interpreter.
 
-    python benchmarks/launchers.py                         100 to 5,000 nodes
+    python benchmarks/launchers.py                         100 to 10,000 nodes
     python benchmarks/launchers.py --nodes 1000 --steady 10
 """
 
@@ -14,21 +16,27 @@ import argparse
 import gc
 import os
 import resource
+import select
+import socket
 import sys
-import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from measure import Target, report, table, write_json
 from processes import Process, answers, enter_own_network, parts
+from stub_launchers import Hub, take_over
 
 import distlite
 from distlite.launch.nodes import Nodes
 from distlite.launch.options import Options
 
-NODES = [100, 1000, 5000]
-PROCESS_NODES = 2500  # each has three descriptors
+NODES = [100, 1000, 5000, 10000]
+PROCESS_NODES = 5000  # each has three descriptors
+# Of each process so many are on their way in at once: beyond the 4,096 that may be in
+# the server's backlog, it is the kernel's retries that one would measure.
+JOINING_LIMIT = 1000
 PATIENCE = 600
 LIMITS = {"meet": 10.0, "requests": 2.0}
 
@@ -47,20 +55,21 @@ class Run:
 
 
 class Crowd:
-    """The nodes of one process."""
+    """The nodes of one process, all but the first one of the job on greenlets."""
 
     def __init__(self, first: int, size: int, total: int, port: int) -> None:
-        # Collections would walk through all threads' objects again and again.
+        # Collections would walk through all nodes' objects again and again.
         gc.disable()
-        # All threads that wait for the interpreter would wake this often.
-        sys.setswitchinterval(1)
-        threading.stack_size(128 << 10)
         self._range, self._total, self._port = range(first, first + size), total, port
         self._nodes: list[Nodes] = []
+        self._hub = Hub()
+        if first > 0:
+            take_over(self._hub)
 
     def meet(self) -> None:
         """All of them come, and wait for each other."""
         for node in self._range:
+            self._hub.run(lambda: self._hub.joining < JOINING_LIMIT)
             options = Options()
             options.address, options.port = "127.0.0.1", self._port
             options.node_rank, options.nnodes = node, self._total
@@ -75,18 +84,24 @@ class Crowd:
             node.begin(0)
         self._wait(Nodes.are_ready)
 
-    def _wait(self, condition) -> None:
-        for node in self._nodes:
-            while not condition(node):
-                if (text := node.take_failure(0)) is not None:
-                    raise RuntimeError(text)
-                time.sleep(0.01)
-
     def check(self) -> None:
         """No node is taken for lost."""
         for node in self._nodes:
             if (text := node.take_failure(0)) is not None:
                 raise RuntimeError(text)
+
+    def lines(self) -> Iterator[str]:
+        """The lines of standard input, between which the nodes go on."""
+        while True:
+            self._hub.run(lambda: bool(select.select([sys.stdin], [], [], 0)[0]))
+            if not (line := sys.stdin.readline()):
+                return
+            yield line.strip()
+
+    def _wait(self, condition: Callable[[Nodes], bool]) -> None:
+        for node in self._nodes:
+            self._hub.run(lambda node=node: condition(node) or node.is_over)
+        self.check()
 
 
 def serve(first: int, size: int, total: int, port: int) -> None:
@@ -95,9 +110,9 @@ def serve(first: int, size: int, total: int, port: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     crowd = Crowd(first, size, total, port)
     print("ready", flush=True)
-    for line in sys.stdin:
+    for command in crowd.lines():
         try:
-            getattr(crowd, line.strip())()
+            getattr(crowd, command)()
             print("ok", flush=True)
         except RuntimeError as error:
             print(f"error {error}", flush=True)
@@ -108,7 +123,9 @@ def serve(first: int, size: int, total: int, port: int) -> None:
 
 def run_once(nodes: int, steady: float) -> Run:
     """One job; its first node, which serves the store, has a process of its own."""
-    port = 29_000
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     words = [sys.executable, str(Path(__file__)), "--crowd"]
     begins = [
         (0, 1),

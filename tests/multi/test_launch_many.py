@@ -2,8 +2,10 @@
 """Launchers of many nodes: what one of them asks of the store, and what it learns."""
 
 import contextlib
+import importlib
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from ports import reserve_port
@@ -15,6 +17,7 @@ from distlite.launch.options import Options
 
 PATIENCE = 60
 
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 # Threads of nodes that are stopped end by SystemExit.
 pytestmark = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnhandledThreadExceptionWarning"
@@ -87,6 +90,16 @@ def test_joining_costs_a_node_the_same_however_many_there_are():
     few, many = requests_of_joining(8), requests_of_joining(64)
     assert many <= few + 1
     assert many < 16
+
+
+def test_nodes_of_the_benchmark_ask_what_others_ask(monkeypatch):
+    """Nodes that have met already may have begun to beat; of a few rounds the best
+    counts."""
+    pytest.importorskip("greenlet")
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    launchers = importlib.import_module("launchers")
+    found = min(launchers.run_once(16, 0.1).meet_requests for _ in range(3))
+    assert abs(found - min(requests_of_joining(16) for _ in range(3))) < 1
 
 
 @pytest.mark.parametrize("count", [8, 64])
