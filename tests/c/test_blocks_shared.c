@@ -9,10 +9,14 @@ static test_boards all;
 static dl_arena arena;
 static dl_shared_views views[MOST_RANKS];
 
+/* Where each rank has a core, slots are larger and used in parts. */
 static void
-start(int size)
+start(int size, bool has_cores)
 {
-    boards_init(&all, size, CHUNK, false);
+    boards_init(&all, size, has_cores ? 8 * CHUNK : CHUNK, has_cores);
+    if (has_cores) {
+        boards_go_on(&all);
+    }
     CHECK_OK(dl_arena_create(&arena, size, false));
     for (int rank = 0; rank < size; rank++) {
         CHECK_OK(dl_shared_views_init(&views[rank], &arena, size));
@@ -72,13 +76,13 @@ by_turns(int rank, int size, void *context)
 }
 
 static void
-on_sizes(bool is_in_place, bool is_strided)
+on_sizes(bool is_in_place, bool is_strided, bool has_cores)
 {
     static const int sizes[] = {2, 3, 5};
     bool flags[] = {is_in_place, is_strided};
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        start(sizes[i]);
+        start(sizes[i], has_cores);
         dl_run_ranks(sizes[i], by_turns, flags);
         stop();
     }
@@ -86,17 +90,22 @@ on_sizes(bool is_in_place, bool is_strided)
 
 CHECK_CASE(blocks_that_some_ranks_share)
 {
-    on_sizes(false, false);
+    on_sizes(false, false, false);
+}
+
+CHECK_CASE(blocks_that_some_ranks_share_beside_parts_of_slots)
+{
+    on_sizes(false, false, true);
 }
 
 CHECK_CASE(blocks_that_some_ranks_share_in_place)
 {
-    on_sizes(true, false);
+    on_sizes(true, false, false);
 }
 
 CHECK_CASE(blocks_with_gaps_that_some_ranks_share)
 {
-    on_sizes(false, true);
+    on_sizes(false, true, false);
 }
 
 #define COUNT ((size_t)20000)
@@ -146,7 +155,7 @@ stay(int rank, int size, void *unused)
 
 CHECK_CASE(shared_blocks_stay_where_they_are)
 {
-    start(3);
+    start(3, false);
     dl_run_ranks(3, stay, NULL);
     stop();
 }
@@ -216,7 +225,7 @@ compare_bits(int rank, int size, void *unused)
 
 CHECK_CASE(sums_of_shared_blocks_have_the_same_bits)
 {
-    start(3);
+    start(3, false);
     dl_run_ranks(3, compare_bits, NULL);
     stop();
 }
@@ -249,7 +258,7 @@ stop_reading(int rank, int size, void *unused)
 
 CHECK_CASE(a_reader_lost_in_the_middle_is_named)
 {
-    start(2);
+    start(2, false);
     dl_run_ranks(2, stop_reading, NULL);
     stop();
 }
