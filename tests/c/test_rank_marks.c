@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "check.h"
-#include "pg/agree/rank_marks.h"
+#include "pg/nccl/rank_marks.h"
 #include "store/hash_store.h"
 
 static dl_deadline

@@ -6,7 +6,7 @@
 
 #include "base/interrupt.h"
 #include "pg/agree/rank_keys.h"
-#include "pg/agree/rank_marks.h"
+#include "pg/nccl/rank_marks.h"
 
 /* Time for the requests after the wait: the outcome must be written even if the
  * deadline has passed. */

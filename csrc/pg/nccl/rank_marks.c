@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/agree/rank_marks.h"
+#include "pg/nccl/rank_marks.h"
 
 #include <stdio.h>
 

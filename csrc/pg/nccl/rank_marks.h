@@ -3,8 +3,8 @@
  * Which ranks have come to a step, as bits of counters in the store: what a rank asks does
  * not grow with their number, however many come.  Who is missing, after a timeout, is read
  * from the counters of all. */
-#ifndef DISTLITE_PG_AGREE_RANK_MARKS_H
-#define DISTLITE_PG_AGREE_RANK_MARKS_H
+#ifndef DISTLITE_PG_NCCL_RANK_MARKS_H
+#define DISTLITE_PG_NCCL_RANK_MARKS_H
 
 #include "base/deadline.h"
 #include "base/status.h"
