@@ -15,6 +15,9 @@
  * same. */
 #define LATE_PATIENCE (300 * DL_MILLISECOND)
 
+/* How long a store that cannot look for a key is asked to wait for it. */
+#define SHORT_WAIT (10 * DL_MILLISECOND)
+
 /* A rank that waits for several asks for faults after half a second, and after pauses
  * that double up to this one. */
 #define LAST_SLICE (8 * DL_SECOND)
@@ -166,12 +169,18 @@ dl_join_fault_pass_on(dl_store *store, int rank)
     (void)dl_rethrow(&error);
 }
 
+/* A store that cannot look for a key is asked by a short wait. */
 static bool
 key_exists(dl_store *store, dl_bytes key, dl_deadline deadline)
 {
     bool is_there = false;
+    dl_status status = dl_store_check(store, &key, 1, &is_there, deadline);
 
-    return dl_store_check(store, &key, 1, &is_there, deadline) == DL_OK && is_there;
+    if (status == DL_UNSUPPORTED) {
+        deadline = dl_deadline_earlier(deadline, SHORT_WAIT);
+        return dl_store_wait(store, &key, 1, deadline) == DL_OK;
+    }
+    return status == DL_OK && is_there;
 }
 
 /* The text is empty if there is no value, or its rank deletes it in this moment, for
