@@ -204,7 +204,8 @@ def stop_at_some_time(
     elif file.add("number", 1) == world_size - 1:
         pid = int(file.get("pid"))
         while not file.check(["continues"]):
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # it ends meanwhile
+                os.kill(pid, signal.SIGCONT)
             time.sleep(0.02)
     return text
 
