@@ -67,30 +67,61 @@ start_relay(uint16_t port, dl_secret *secret, const char *tls)
     return relay;
 }
 
-/* Starts a relay in a process of its own, which ends with this one. */
-static pid_t
-fork_relay(uint16_t port)
+/* A process of its own for a relay, which ends with this one. */
+typedef struct relay_process {
+    pid_t pid;
+    int begin; /* the relay starts when this is written to */
+    int ready;
+} relay_process;
+
+/* To be called while no other thread allocates memory: the allocators of sanitizers do
+ * not unlock themselves in a child. */
+static relay_process
+fork_waiting(uint16_t port)
 {
-    int ready[2];
+    int begin[2], ready[2];
     char byte;
 
     (void)own_name();
-    CHECK(pipe(ready) == 0);
+    CHECK(pipe(begin) == 0 && pipe(ready) == 0);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(begin[1]);
+        if (read(begin[0], &byte, 1) != 1) {
+            _exit(0);
+        }
         (void)start_relay(port, NULL, NULL);
         (void)!write(ready[1], "r", 1);
         for (;;) {
             pause();
         }
     }
+    close(begin[0]);
     close(ready[1]);
-    CHECK(read(ready[0], &byte, 1) == 1);
-    close(ready[0]);
+    return (relay_process){child, begin[1], ready[0]};
+}
+
+static pid_t
+begin_relay(const relay_process *self, uint16_t port)
+{
+    char byte;
+
+    CHECK(write(self->begin, "b", 1) == 1);
+    CHECK(read(self->ready, &byte, 1) == 1);
+    close(self->begin);
+    close(self->ready);
     use_relay(port);
-    return child;
+    return self->pid;
+}
+
+static pid_t
+fork_relay(uint16_t port)
+{
+    relay_process process = fork_waiting(port);
+
+    return begin_relay(&process, port);
 }
 
 static void
@@ -277,11 +308,14 @@ add_often(int rank, int size, void *context)
     dl_store_unref(store);
 }
 
+/* One more than are killed. */
+#define RELAYS 40
+
 typedef struct killer {
     pthread_t thread;
     uint16_t port;
-    dl_store *master;
-    pid_t relay;
+    relay_process relays[RELAYS];
+    int begun;
     atomic_bool is_over;
 } killer;
 
@@ -292,13 +326,14 @@ kill_often(void *argument)
 {
     killer *self = argument;
 
-    for (int i = 0; !atomic_load(&self->is_over); i++) {
+    for (int i = 0; !atomic_load(&self->is_over) && i + 1 < RELAYS; i++) {
         usleep(3000 + 1777u * (unsigned)(i % 7));
-        kill_relay(self->relay);
+        kill_relay(self->relays[i].pid);
         if (i % 2 == 0) {
             usleep(5000);
         }
-        self->relay = fork_relay(self->port);
+        (void)begin_relay(&self->relays[i + 1], self->port);
+        self->begun++;
     }
     return NULL;
 }
@@ -307,16 +342,22 @@ CHECK_CASE(killing_the_relay_loses_and_repeats_nothing)
 {
     dl_store *master = make_master(0, true);
     uint16_t port = dl_tcp_store_port(master);
-    killer killer = {.port = port, .relay = fork_relay(port)};
+    killer killer = {.port = port, .begun = 1};
     int64_t sum;
 
+    for (int i = 0; i < RELAYS; i++) {
+        killer.relays[i] = fork_waiting(port);
+    }
+    (void)begin_relay(&killer.relays[0], port);
     CHECK(pthread_create(&killer.thread, NULL, kill_often, &killer) == 0);
     dl_run_ranks(8, add_often, &port);
     atomic_store(&killer.is_over, true);
     CHECK(pthread_join(killer.thread, NULL) == 0);
     CHECK_OK(dl_store_add(master, DL_LITERAL("sum"), 0, &sum, SOON));
     CHECK_EQUAL(sum, 8 * ADDS);
-    kill_relay(killer.relay);
+    for (int i = killer.begun - 1; i < RELAYS; i++) {
+        kill_relay(killer.relays[i].pid);
+    }
     dl_store_unref(master);
 }
 
