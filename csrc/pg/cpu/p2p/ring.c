@@ -175,9 +175,9 @@ uint8_t *
 dl_ring_reserve(dl_ring *ring, size_t size)
 {
     size_t span = span_of(size);
+    uint64_t end = span > LARGEST_OF_LAP ? ring->long_lap_end : ring->lap_end;
 
-    bool is_long = span > LARGEST_OF_LAP;
-    if (ring->place + span > (is_long ? ring->long_lap_end : ring->lap_end)) {
+    if (ring->place + span > end) {
         begin_lap(ring, span);
     }
     ring->place = place_for(ring, span);
