@@ -14,12 +14,10 @@ from datetime import timedelta
 
 import numpy as np
 from hosts_ranks import values
-from ucc_ranks import Wrapped
+from wrapped_store import Wrapped
 
 import distlite as dist
 from distlite.groups import lifecycle
-
-NO_KEY = "no key has this text"
 
 
 def _join(rank: int, size: int, init_method: str) -> dist.FileStore:
@@ -70,7 +68,7 @@ def come_too_late(rank: int, world_size: int, init_method: str, victim: int) -> 
     """Each rank is on a host; the victim shows where it is, and never greets."""
     os.environ["DISTLITE_HOST_HINT"] = f"host {rank}"
     store = dist.FileStore(init_method.removeprefix("file://"), world_size)
-    own: dist.Store = SlowStore(store, NO_KEY) if rank == victim else store
+    own: dist.Store = SlowStore(store) if rank == victim else store
     try:
         dist.init_process_group(
             store=own, rank=rank, world_size=world_size, timeout=timedelta(seconds=3)
@@ -118,9 +116,9 @@ def end_before_it_tells(
     os.environ["DISTLITE_HOST_HINT"] = f"host {rank // 2}"
     store: dist.Store = dist.FileStore(init_method.removeprefix("file://"), world_size)
     if rank == victim:
-        store = LastWord(store, NO_KEY)
+        store = LastWord(store)
     elif kind in kinds:
-        store = kinds[kind](store, NO_KEY)
+        store = kinds[kind](store)
     try:
         dist.init_process_group(store=store, rank=rank, world_size=world_size)
     except dist.DistError as error:
@@ -132,7 +130,7 @@ class DyingStore(Wrapped):
     """Its process dies some time after it has begun to gather records."""
 
     def __init__(self, below: dist.Store, seconds: float) -> None:
-        super().__init__(below, NO_KEY)
+        super().__init__(below)
         self.seconds = seconds
 
     def add(self, key: str, amount: int) -> int:
@@ -163,7 +161,7 @@ class StoppingStore(Wrapped):
     to gather those of all, or some time later."""
 
     def __init__(self, below: dist.Store, last: int, seconds: float) -> None:
-        super().__init__(below, NO_KEY)
+        super().__init__(below)
         self.last = f"/cpu/{last}"
         self.is_begun = False
         self.timer = threading.Timer(seconds, _stop)

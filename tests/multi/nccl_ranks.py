@@ -25,6 +25,7 @@ from cuda_device import Device
 from dlpack_producer import Producer
 from doubles_build import change_double
 from fake_cuda import CudaArray, Runtime
+from wrapped_store import Wrapped
 
 import distlite
 from distlite import ReduceOp
@@ -1278,19 +1279,9 @@ def killed(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     return found
 
 
-class KilledAtMark(distlite.Store):
+class KilledAtMark(Wrapped):
     """Its process is killed when it has marked itself as the last to come to a
     communicator, and has not told the others that all have."""
-
-    def __init__(self, below: distlite.Store) -> None:
-        super().__init__()
-        self.below = below
-
-    def set(self, key: str, value: Any) -> None:
-        self.below.set(key, value)
-
-    def get(self, key: str) -> bytes:
-        return self.below.get(key)
 
     def add(self, key: str, amount: int) -> int:
         if "nccl/all/" in key:
@@ -1299,15 +1290,6 @@ class KilledAtMark(distlite.Store):
             self.below.add(key, amount)
             os.kill(os.getpid(), signal.SIGKILL)
         return self.below.add(key, amount)
-
-    def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
-        return self.below.compare_set(key, expected, desired)
-
-    def check(self, keys: list[str]) -> bool:
-        return self.below.check(keys)
-
-    def delete_key(self, key: str) -> bool:
-        return self.below.delete_key(key)
 
 
 def killed_at_mark(rank: int, world_size: int, init_method: str) -> dict[str, str]:

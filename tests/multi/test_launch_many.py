@@ -95,7 +95,6 @@ def test_joining_costs_a_node_the_same_however_many_there_are():
 def test_nodes_of_the_benchmark_ask_what_others_ask(monkeypatch):
     """Nodes that have met already may have begun to beat; of a few rounds the best
     counts."""
-    pytest.importorskip("greenlet")
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     launchers = importlib.import_module("launchers")
     found = min(launchers.run_once(16, 0.1).meet_requests for _ in range(3))

@@ -25,6 +25,7 @@ from collective_ranks import (
 )
 from doubles_build import change_double
 from operations import interrupt_once_in
+from wrapped_store import Wrapped
 
 import distlite
 from distlite import ReduceOp
@@ -581,32 +582,13 @@ def settings(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     return found
 
 
-class Wrapped(distlite.Store):
-    """Fails to set keys with this text in them."""
-
-    def __init__(self, below: distlite.Store, failing: str) -> None:
-        super().__init__()
-        self.below, self.failing = below, failing
+class FailingStore(Wrapped):
+    """Fails to set keys of UCC's teams."""
 
     def set(self, key: str, value: Any) -> None:
-        if self.failing in key:
+        if "ucc/team/" in key:
             raise RuntimeError("the store is gone")
         self.below.set(key, value)
-
-    def get(self, key: str) -> bytes:
-        return self.below.get(key)
-
-    def add(self, key: str, amount: int) -> int:
-        return self.below.add(key, amount)
-
-    def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
-        return self.below.compare_set(key, expected, desired)
-
-    def check(self, keys: list[str]) -> bool:
-        return self.below.check(keys)
-
-    def delete_key(self, key: str) -> bool:
-        return self.below.delete_key(key)
 
 
 def cut_off(rank: int, world_size: int, init_method: str) -> str:
@@ -615,7 +597,7 @@ def cut_off(rank: int, world_size: int, init_method: str) -> str:
         init_method.removeprefix("file://"), world_size
     )
     if rank == 1:
-        store = Wrapped(store, "ucc/team/")
+        store = FailingStore(store)
     return error_of(
         distlite.init_process_group,
         "ucc",
