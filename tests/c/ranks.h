@@ -10,7 +10,7 @@
 #include "check.h"
 #include "pg/backend.h"
 
-#define DL_RANKS_LIMIT 72
+#define DL_RANKS_LIMIT 300
 
 typedef void (*dl_rank_fn)(int rank, int size, void *context);
 

@@ -154,6 +154,10 @@ CHECK_CASE(malformed_notices_are_ignored)
         {.kind = DL_HEAD_NOTICE, .id = 0, .tag = 1},
         {.kind = DL_HEAD_NOTICE, .id = 1, .tag = 1, .size = DL_ERROR_TEXT_SIZE},
         {.kind = DL_HEAD_NOTICE, .id = 1, .tag = 1, .size = 5},
+        {.kind = DL_HEAD_NOTICE, .id = 4, .tag = 1, .total = 1, .length = 3},
+        {.kind = DL_HEAD_NOTICE, .id = 4, .tag = 2, .total = 1, .length = 2},
+        {.kind = DL_HEAD_NOTICE, .id = 4, .tag = 1, .total = 2, .length = 1},
+        {.kind = DL_HEAD_NOTICE, .id = 4, .tag = 1, .total = 1, .length = UINT64_MAX},
     };
 
     papers_init(&all, 2);
@@ -164,6 +168,7 @@ CHECK_CASE(malformed_notices_are_ignored)
     close(call_with(&all, (dl_bytes){(const uint8_t *)"no head", 7}));
     /* Callers are served in their order, so this one shows that all were served. */
     tell(&all, 1, DL_CLOSED, "", 3);
+    dl_notices_pass_on(&all.notices[0], dl_deadline_after(PATIENCE));
     CHECK_STATUS(hear(&all.notices[0], 3), DL_PEER_LOST);
     CHECK_TEXT(dl_last_error()->text, "rank 1 (pid 101 on host h) left the group");
     CHECK_OK(dl_notices_check(&all.notices[0], 2));
@@ -254,6 +259,96 @@ CHECK_CASE(any_number_of_ranks_is_reported)
     close(held[0]);
     close(held[1]);
     papers_fini(&all);
+}
+
+enum { CROWD = 300 };
+
+/* A crowd, of which each rank may pass notices on, or only read them. */
+typedef struct crowd {
+    papers all;
+    pthread_t sender;
+    dl_deadline deadline;
+} crowd;
+
+static void *
+run_sender(void *context)
+{
+    crowd *self = context;
+    dl_error message = {.status = DL_PEER_LOST, .text = "gone"};
+
+    dl_notices_notify(&self->all.notices[0], &message, 1, self->deadline);
+    return NULL;
+}
+
+static int
+count_told(papers *all)
+{
+    int count = 0;
+
+    for (int rank = 1; rank < CROWD; rank++) {
+        count += all->traffics.listeners[rank].is_open
+                 && dl_notices_check(&all->notices[rank], 1) != DL_OK;
+    }
+    return count;
+}
+
+/* All read the notices, until the sender has sent its own. */
+static void
+read_until_sent(crowd *self)
+{
+    while (pthread_tryjoin_np(self->sender, NULL) != 0) {
+        (void)count_told(&self->all);
+    }
+}
+
+static void
+crowd_send(crowd *self, int64_t patience)
+{
+    self->deadline = dl_deadline_after(patience);
+    CHECK_OK(dl_thread_start(&self->sender, run_sender, self));
+}
+
+/* The ranks that are called promise to pass the notice on, and nobody else has it before
+ * they do. */
+CHECK_CASE(a_crowd_passes_the_notice_on)
+{
+    static crowd self;
+    int64_t until = dl_now() + PATIENCE;
+
+    papers_init(&self.all, CROWD);
+    crowd_send(&self, PATIENCE);
+    read_until_sent(&self);
+    CHECK_EQUAL(count_told(&self.all), 30);
+    while (count_told(&self.all) < CROWD - 1 && dl_now() < until) {
+        for (int rank = 1; rank < CROWD; rank++) {
+            dl_notices_pass_on(&self.all.notices[rank], dl_deadline_after(PATIENCE));
+        }
+    }
+    CHECK_EQUAL(count_told(&self.all), CROWD - 1);
+    CHECK_STATUS(dl_notices_check(&self.all.notices[CROWD - 1], 1), DL_PEER_LOST);
+    CHECK_TEXT(dl_last_error()->text, "gone");
+    papers_fini(&self.all);
+}
+
+/* Those who would pass it on have ended, do not answer, or do not read. */
+CHECK_CASE(a_crowd_is_told_without_those_who_do_not_answer)
+{
+    static crowd self;
+    int held[2], told = 0;
+
+    papers_init(&self.all, CROWD);
+    dl_address busy = busy_address(held);
+    dl_listener_fini(&self.all.traffics.listeners[1]);
+    self.all.traffics.tcp_contacts[6].addresses[0] = busy;
+    crowd_send(&self, DL_SECOND);
+    CHECK(pthread_join(self.sender, NULL) == 0);
+    for (int64_t until = dl_now() + PATIENCE; told < CROWD - 3 && dl_now() < until;) {
+        told = count_told(&self.all);
+    }
+    CHECK_EQUAL(told, CROWD - 3);
+    close(held[0]);
+    close(held[1]);
+    papers_fini(&self.all);
 }
 
 static void

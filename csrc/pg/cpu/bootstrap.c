@@ -173,6 +173,13 @@ open_probes(dl_bootstrap *self)
                                             : dl_probes_init(&self->probes, &options);
 }
 
+static void
+call_notifier(void *context)
+{
+    (void)context;
+    dl_end_call_notifier();
+}
+
 /* If this fails, waits check for connections between their slices. */
 static void
 watch_calls(dl_bootstrap *self)
@@ -183,6 +190,9 @@ watch_calls(dl_bootstrap *self)
         self->calls = (dl_call_source){
             .fd = listener->fd, .read = dl_listener_poll, .context = listener};
         (void)dl_call_source_add(&self->calls);
+        self->notices =
+            (dl_listener_bell){.use = DL_FOR_NOTICES, .ring = call_notifier};
+        dl_listener_add_bell(listener, &self->notices);
     }
 }
 

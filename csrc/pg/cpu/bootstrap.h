@@ -25,6 +25,7 @@ typedef struct dl_bootstrap {
     dl_endpoint endpoint;
     dl_probes probes;             /* of ranks of other hosts */
     dl_call_source calls;         /* the endpoint's listener; only with several hosts */
+    dl_listener_bell notices;     /* has notices read while the program computes */
     dl_membership membership;     /* of this host; its ranks are local */
     dl_process **local_processes; /* by local rank; references are the endpoint's */
 } dl_bootstrap;

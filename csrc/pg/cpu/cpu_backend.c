@@ -13,11 +13,15 @@
 #include "pg/cpu/shm/failure_check.h"
 #include "pg/cpu/window/cpu_window.h"
 
+/* How long a rank that leaves a group passes notices on that it was asked to. */
+#define PASSING_PATIENCE (200 * DL_MILLISECOND)
+
 /* Informs the connected ranks first, then those whose connections were not taken yet,
  * and those that will connect. */
 static void
 leave_hosts(dl_cpu_backend *self, const dl_error *cause, const dl_error *message)
 {
+    dl_notices_pass_on(&self->notices, dl_deadline_after(PASSING_PATIENCE));
     dl_traffic_abort(&self->traffic, cause, message);
     dl_cpu_end_calls(self->bootstrap, self->group_name, message);
 }

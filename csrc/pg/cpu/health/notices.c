@@ -11,11 +11,18 @@
  * limited. */
 #define BATCH 32
 
+/* The number of ranks up to which each is called.  Of more, BATCH are, and pass the notice
+ * on: all have it after log(ranks) / log(BATCH) steps. */
+#define CALLED_LIMIT 256
+
 /* Values of the head's `detail`.  The process of the rank that the notice is about has
  * ended. */
 #define HAS_ENDED 1
 /* The rank has not given up yet, and may not give up at all. */
 #define IS_EXPECTED_TIMEOUT 2
+
+/* What a rank answers that passes the notice on. */
+#define WILL_PASS_ON 1
 
 /* A connection whose frame has not been read whole. */
 typedef struct notice {
@@ -24,6 +31,19 @@ typedef struct notice {
     size_t got;
     uint8_t bytes[DL_FAILURE_NOTICE_SIZE];
 } notice;
+
+/* Ranks from `first` on, before `end`. */
+typedef struct span {
+    int first;
+    int end;
+} span;
+
+/* A notice that this rank is to pass on. */
+typedef struct errand {
+    dl_list node;
+    dl_head head;
+    dl_error message;
+} errand;
 
 dl_status
 dl_notices_init(dl_notices *notices, const dl_notices_options *options)
@@ -36,6 +56,7 @@ dl_notices_init(dl_notices *notices, const dl_notices_options *options)
         return dl_fail_no_memory();
     }
     dl_list_init(&notices->arriving);
+    dl_list_init(&notices->errands);
     pthread_mutex_init(&notices->lock, NULL);
     return DL_OK;
 }
@@ -45,6 +66,18 @@ drop_notice(notice *self)
 {
     dl_list_remove(&self->node);
     free(self);
+}
+
+static errand *
+take_errand_locked(dl_notices *self)
+{
+    dl_list *first = self->errands.next;
+
+    if (dl_list_is_empty(&self->errands)) {
+        return NULL;
+    }
+    dl_list_remove(first);
+    return DL_LIST_ENTRY(first, errand, node);
 }
 
 void
@@ -61,6 +94,9 @@ dl_notices_fini(dl_notices *notices)
             dl_transport_close(&first->transport);
         }
         drop_notice(first);
+    }
+    for (errand *left; (left = take_errand_locked(notices)) != NULL;) {
+        free(left);
     }
     free(notices->has_ended);
     pthread_mutex_destroy(&notices->lock);
@@ -106,6 +142,31 @@ note_locked(dl_notices *self, const dl_head *head, const uint8_t *text)
     }
 }
 
+/* Takes the errand of a notice that is to be passed on, and promises it to the sender, who
+ * calls the ranks itself otherwise. */
+static void
+accept_errand_locked(dl_notices *self, notice *from, const dl_head *head)
+{
+    uint64_t size = (uint64_t)self->options.layout->size;
+    uint8_t answer = WILL_PASS_ON;
+    struct iovec part = {&answer, sizeof answer};
+    size_t sent;
+    int error;
+
+    if (head->tag < 0 || (uint64_t)head->tag >= size || head->total >= head->length
+        || head->length > size) {
+        return;
+    }
+    errand *made = calloc(1, sizeof *made);
+    if (made != NULL) {
+        made->head = *head;
+        memcpy(made->message.text, from->bytes + DL_HEAD_SIZE, head->size);
+        dl_list_append(&self->errands, &made->node);
+        (void)dl_transport_write(&from->transport, &part, 1, &sent, &error);
+        dl_end_call_notifier();
+    }
+}
+
 /* Reads from the connection.  Returns true when it can be closed: the notice is
  * complete, the peer has closed, or the bytes are no notice. */
 static bool
@@ -129,6 +190,7 @@ read_locked(dl_notices *self, notice *from)
     bool is_whole = is_notice && from->got >= DL_HEAD_SIZE + head.size;
     if (is_whole) {
         note_locked(self, &head, from->bytes + DL_HEAD_SIZE);
+        accept_errand_locked(self, from, &head);
     }
     return is_whole || !is_notice || has_ended;
 }
@@ -241,47 +303,99 @@ dl_notices_watch(dl_notices *notices, int rank)
     return status;
 }
 
-/* Connections that are being made, and the frame that is sent over each. */
+/* A connection to a rank that gets the notice, and passes it on to those of `rest`. */
+typedef struct connection {
+    dl_link link;
+    bool is_sent;
+    bool is_answered;
+    span rest;
+} connection;
+
+/* The connections that are being made. */
 typedef struct round {
-    dl_link links[BATCH];
+    const dl_notices_options *options;
+    dl_head head;
+    const dl_error *message;
+    connection connections[BATCH];
     struct pollfd polls[BATCH];
     int count;
-    dl_buffer text;
+    /* not passed on by the rank that was asked to */
+    span left[BATCH];
+    int left_count;
 } round;
 
-/* Advances one connection.  Returns true when it is finished: the frame was sent, or
- * the rank cannot be reached. */
+/* Returns whether all was sent, or nothing can be.  The frame fits the socket's send
+ * buffer, which is empty. */
 static bool
-advance_connection(dl_link *link, const dl_buffer *text)
+send_frame(const round *self, connection *to)
 {
-    struct iovec part = {text->data, text->size};
+    uint8_t bytes[DL_HEAD_SIZE];
+    dl_head head = self->head;
+    struct iovec parts[] = {{bytes, sizeof bytes},
+                            {(void *)self->message->text, head.size}};
     size_t sent;
 
-    if (dl_link_call(link) == DL_OK && !link->is_open) {
+    if (dl_link_call(&to->link) == DL_OK && !to->link.is_open) {
         return false;
     }
-    /* The frame fits the socket's send buffer, which is empty. */
-    (void)dl_link_write(link, &part, 1, &sent);
-    dl_link_fini(link);
+    head.total = (uint64_t)to->rest.first;
+    head.length = (uint64_t)to->rest.end;
+    dl_head_put(bytes, &head);
+    (void)dl_link_write(&to->link, parts, 2, &sent);
     return true;
 }
 
-/* Sends the frame until at most `most` connections are left; closes all of them at the
+/* Returns whether there is an answer, or none will come. */
+static bool
+read_answer(connection *to)
+{
+    uint8_t answer = 0;
+    struct iovec room = {&answer, sizeof answer};
+    size_t got = 0;
+    dl_status status = dl_link_read(&to->link, &room, 1, &got);
+
+    to->is_answered = answer == WILL_PASS_ON;
+    return got > 0 || status != DL_OK;
+}
+
+/* Advances one connection.  Returns true when it is finished: the frame was sent, and
+ * answered if an answer is due, or the rank cannot be reached. */
+static bool
+advance_connection(const round *self, connection *to)
+{
+    to->is_sent = to->is_sent || send_frame(self, to);
+    return to->is_sent && (to->rest.first == to->rest.end || read_answer(to));
+}
+
+static void
+drop_connection(round *self, int i)
+{
+    connection *to = &self->connections[i];
+
+    if (to->rest.first < to->rest.end && !to->is_answered) {
+        self->left[self->left_count++] = to->rest;
+    }
+    dl_link_fini(&to->link);
+    *to = self->connections[--self->count];
+}
+
+/* Goes on until at most `most` connections are left; closes all of them at the
  * deadline. */
 static void
-send_round(round *self, int most, dl_deadline deadline)
+run_round(round *self, int most, dl_deadline deadline)
 {
     do {
         for (int i = self->count - 1; i >= 0; i--) {
-            if (advance_connection(&self->links[i], &self->text)) {
-                self->links[i] = self->links[--self->count];
+            if (advance_connection(self, &self->connections[i])) {
+                drop_connection(self, i);
             }
         }
         if (self->count <= most) {
             return;
         }
         for (int i = 0; i < self->count; i++) {
-            self->polls[i] = dl_link_poll(&self->links[i], POLLOUT);
+            connection *to = &self->connections[i];
+            self->polls[i] = dl_link_poll(&to->link, to->is_sent ? POLLIN : POLLOUT);
         }
     } while (!dl_deadline_passed(deadline)
              && (poll(self->polls, (nfds_t)self->count,
@@ -289,13 +403,15 @@ send_round(round *self, int most, dl_deadline deadline)
                      >= 0
                  || errno == EINTR));
     while (self->count > 0) {
-        dl_link_fini(&self->links[--self->count]);
+        drop_connection(self, self->count - 1);
     }
 }
 
 static void
-add_connection(round *self, const dl_notices_options *options, int rank)
+add_connection(round *self, int rank, span rest)
 {
+    const dl_notices_options *options = self->options;
+    connection *made = &self->connections[self->count++];
     dl_tcp_contact tcp;
     dl_link_options link = {
         .group = options->group_name,
@@ -305,81 +421,139 @@ add_connection(round *self, const dl_notices_options *options, int rank)
         .use = DL_FOR_NOTICES,
     };
 
+    *made = (connection){.rest = rest};
     dl_tcp_contacts_find(&options->tcp_contacts, rank, &tcp);
     dl_link_options_aim(&link, &tcp, 0);
-    dl_link_init(&self->links[self->count++], &link);
+    dl_link_init(&made->link, &link);
 }
 
-static dl_status
-put_notice(dl_head head, const dl_error *message, dl_buffer *text)
-{
-    uint8_t bytes[DL_HEAD_SIZE];
-
-    dl_head_put(bytes, &head);
-    dl_buffer_put(text, (dl_bytes){bytes, sizeof bytes});
-    dl_buffer_put(text, (dl_bytes){(const uint8_t *)message->text, head.size});
-    return dl_buffer_check(text);
-}
-
+/* The host that the notice comes from knows of it by its memory. */
 static bool
-is_receiver(const dl_notices_options *options, int rank, bool is_for_leaders)
+is_receiver(const round *self, int rank)
 {
+    const dl_notices_options *options = self->options;
     const dl_layout *layout = options->layout;
     int host = layout->host_of[rank];
 
-    return host != layout->host
-           && (!is_for_leaders || dl_layout_leader(layout, host) == rank)
+    return host != layout->host_of[self->head.tag]
+           && (self->head.detail != IS_EXPECTED_TIMEOUT
+               || dl_layout_leader(layout, host) == rank)
            && (options->processes == NULL
                || !dl_process_has_ended(options->processes[rank]));
+}
+
+static int
+count_receivers(const round *self, span among)
+{
+    int count = 0;
+
+    for (int rank = among.first; rank < among.end; rank++) {
+        count += is_receiver(self, rank);
+    }
+    return count;
+}
+
+/* Calls as many of the ranks as can be called at a time, each of which passes the notice
+ * on to those that follow it. */
+static void
+call_some(round *self, span among, dl_deadline deadline)
+{
+    int each = (count_receivers(self, among) + BATCH - 1) / BATCH;
+    int seen = 0;
+
+    for (int rank = among.first; rank < among.end; rank++) {
+        if (is_receiver(self, rank) && seen++ % each == 0) {
+            if (self->count > 0) {
+                self->connections[self->count - 1].rest.end = rank;
+            }
+            add_connection(self, rank, (span){rank + 1, among.end});
+        }
+    }
+    run_round(self, 0, deadline);
 }
 
 /* Connections that do not come about have their share of the time that is left, so that
  * ranks that do not answer do not use up the time of the others. */
 static void
-send_to_all(const dl_notices *self, round *made, bool is_for_leaders,
-            dl_deadline deadline)
+call_each(round *self, span among, dl_deadline deadline)
 {
-    const dl_notices_options *options = &self->options;
-    int left = 0;
+    int left = count_receivers(self, among);
 
-    for (int rank = 0; rank < options->layout->size; rank++) {
-        left += is_receiver(options, rank, is_for_leaders);
-    }
-    for (int rank = 0; rank < options->layout->size; rank++) {
-        if (!is_receiver(options, rank, is_for_leaders)) {
+    for (int rank = among.first; rank < among.end; rank++) {
+        if (!is_receiver(self, rank)) {
             continue;
         }
-        if (made->count == BATCH) {
+        if (self->count == BATCH) {
             int64_t share = dl_deadline_left(deadline) / (left / BATCH + 2);
-            send_round(made, BATCH - 1, dl_deadline_earlier(deadline, share));
+            run_round(self, BATCH - 1, dl_deadline_earlier(deadline, share));
         }
-        add_connection(made, options, rank);
+        add_connection(self, rank, (span){0});
         left--;
-        if (advance_connection(&made->links[made->count - 1], &made->text)) {
-            made->count--;
+        if (advance_connection(self, &self->connections[self->count - 1])) {
+            drop_connection(self, self->count - 1);
         }
     }
-    send_round(made, 0, deadline);
+    run_round(self, 0, deadline);
 }
 
-/* Best effort: a rank that is not reached fails at its deadline.  Several threads may
- * call this at a time. */
+/* Best effort: a rank that is not reached fails at its deadline.  The ranks that one did
+ * not promise to pass the notice on to are called, in most of the time.  Several threads
+ * may call this at a time. */
 static void
-send_notice(const dl_notices *self, dl_head head, const dl_error *message,
+send_notice(const dl_notices *self, dl_head head, span among, const dl_error *message,
             dl_deadline deadline)
 {
     dl_error before = *dl_last_error();
-    round *made = calloc(1, sizeof *made);
+    round *made = self->has_ended == NULL ? NULL : calloc(1, sizeof *made);
 
-    if (made != NULL && self->has_ended != NULL
-        && put_notice(head, message, &made->text) == DL_OK) {
-        send_to_all(self, made, head.detail == IS_EXPECTED_TIMEOUT, deadline);
+    if (made == NULL) {
+        return;
     }
-    if (made != NULL) {
-        dl_buffer_fini(&made->text);
+    made->options = &self->options;
+    made->head = head;
+    made->message = message;
+    if (count_receivers(made, among) <= CALLED_LIMIT) {
+        call_each(made, among, deadline);
+    } else {
+        call_some(made, among,
+                  dl_deadline_earlier(deadline, dl_deadline_left(deadline) / 4));
+    }
+    for (int i = 0; i < made->left_count; i++) {
+        int64_t share = dl_deadline_left(deadline) / (made->left_count - i);
+        call_each(made, made->left[i], dl_deadline_earlier(deadline, share));
     }
     free(made);
     (void)dl_rethrow(&before);
+}
+
+/* To all ranks of other hosts. */
+static void
+send_own(const dl_notices *self, dl_head head, const dl_error *message,
+         dl_deadline deadline)
+{
+    if (self->has_ended != NULL) {
+        send_notice(self, head, (span){0, self->options.layout->size}, message,
+                    deadline);
+    }
+}
+
+void
+dl_notices_pass_on(dl_notices *notices, dl_deadline deadline)
+{
+    if (notices->has_ended == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&notices->lock);
+    take_in_locked(notices);
+    for (errand *next; (next = take_errand_locked(notices)) != NULL;) {
+        pthread_mutex_unlock(&notices->lock);
+        send_notice(notices, next->head,
+                    (span){(int)next->head.total, (int)next->head.length},
+                    &next->message, deadline);
+        free(next);
+        pthread_mutex_lock(&notices->lock);
+    }
+    pthread_mutex_unlock(&notices->lock);
 }
 
 void
@@ -391,7 +565,7 @@ dl_notices_notify(dl_notices *notices, const dl_error *message, uint64_t sequenc
     if (notices->has_ended != NULL) {
         head.id = sequence;
         head.tag = notices->options.layout->rank;
-        send_notice(notices, head, message, deadline);
+        send_own(notices, head, message, deadline);
     }
 }
 
@@ -404,7 +578,7 @@ dl_notices_announce_timeout(dl_notices *notices, const dl_error *message,
     head.id = sequence;
     head.tag = notices->options.layout->rank;
     head.detail = IS_EXPECTED_TIMEOUT;
-    send_notice(notices, head, message, deadline);
+    send_own(notices, head, message, deadline);
 }
 
 void
@@ -416,5 +590,5 @@ dl_notices_notify_ended(dl_notices *notices, int rank, const dl_error *message,
     head.id = sequence;
     head.tag = rank;
     head.detail = HAS_ENDED;
-    send_notice(notices, head, message, deadline);
+    send_own(notices, head, message, deadline);
 }

@@ -4,8 +4,9 @@
  * sent over a connection of its own, which carries one frame and is then closed.  A
  * link delivers a failure notice only to a connected rank, and only when that rank
  * reads the link; a rank that waits for its own host, or that has no links, is reached
- * by these.  The rank at which a failure occurs informs all ranks of other hosts; a
- * rank that has learned of the failure from another one does not pass it on. */
+ * by these.  The rank at which a failure occurs informs all ranks of other hosts: it
+ * calls each of them, or, if they are many, some, of which each passes the notice on to a
+ * part of the others. */
 #ifndef DISTLITE_PG_CPU_HEALTH_NOTICES_H
 #define DISTLITE_PG_CPU_HEALTH_NOTICES_H
 
@@ -34,6 +35,7 @@ typedef struct dl_notices {
     /* guarded by lock */
     bool *has_ended;   /* by rank: it gave up, or its process has ended */
     dl_list arriving;  /* connections that are being read */
+    dl_list errands;   /* notices that this rank is to pass on */
     uint64_t sequence; /* first operation that fails with `error`; 0: none */
     dl_error error;
     uint64_t late_sequence; /* operation that `late_rank` is going to give up */
@@ -57,6 +59,10 @@ dl_status dl_notices_late(dl_notices *notices, uint64_t sequence, int *leader);
 /* Takes in the notices that have arrived, without blocking.  May be called from any
  * thread. */
 void dl_notices_poll(dl_notices *notices);
+
+/* As dl_notices_poll(), and passes on what this rank was asked to.  Best effort, as
+ * dl_notices_notify(). */
+void dl_notices_pass_on(dl_notices *notices, dl_deadline deadline);
 
 /* Returns DL_PEER_LOST if the process of `rank` is known to have ended, or if `rank` is
  * known to have given up the group.  Takes in no notice itself. */

@@ -23,8 +23,9 @@
 /* Events that one epoll_wait(2) returns. */
 #define BATCH 64
 
-/* Number of the event that stops the thread; processes are numbered from 1. */
-#define STOP_NUMBER 0
+/* Number of the event that stops the thread, or has it wake the notifier; processes are
+ * numbered from 1. */
+#define WAKE_NUMBER 0
 
 /* Number of the events of all call sources. */
 #define CALL_NUMBER UINT64_MAX
@@ -45,11 +46,11 @@ struct dl_process {
  * notifier, which the detector's thread starts. */
 typedef struct detector {
     int epoll;
-    int stop;
+    int wake; /* eventfd that wakes the detector's thread */
     bool has_thread;
     pthread_t thread;
-    int untold; /* eventfd that wakes the notifier */
-    atomic_bool stops_notifying;
+    int untold;        /* eventfd that wakes the notifier */
+    atomic_bool stops; /* both threads */
     bool has_notifier;
     pthread_t notifier;
 } detector;
@@ -273,6 +274,7 @@ find_number_locked(uint64_t number)
 typedef struct findings {
     bool has_ends;
     bool has_calls;
+    bool is_woken;
 } findings;
 
 /* Nothing is ever written into the pipes: any event of a process is its end. */
@@ -283,8 +285,11 @@ take_event_locked(detector *watcher, const struct epoll_event *event, findings *
         found->has_calls = true;
         return;
     }
-    dl_process *process =
-        event->data.u64 == STOP_NUMBER ? NULL : find_number_locked(event->data.u64);
+    if (event->data.u64 == WAKE_NUMBER) {
+        found->is_woken = true;
+        return;
+    }
+    dl_process *process = find_number_locked(event->data.u64);
     if (process != NULL) {
         atomic_store(&has_seen_end, true);
         atomic_store(&process->has_ended, true);
@@ -293,7 +298,7 @@ take_event_locked(detector *watcher, const struct epoll_event *event, findings *
     }
 }
 
-/* No event is returned twice: a process's descriptors are closed, and call sources are
+/* No event is returned twice: a process's descriptors are closed, and the others are
  * edge-triggered. */
 static void
 poll_locked(detector *watcher, findings *found)
@@ -375,7 +380,7 @@ run_notifier(void *argument)
         struct pollfd entry = {.fd = self->untold, .events = POLLIN};
         uint64_t events;
         (void)poll(&entry, 1, goes_on ? (int)(DL_END_RETRY / DL_MILLISECOND) : -1);
-        if (atomic_load(&self->stops_notifying)) {
+        if (atomic_load(&self->stops)) {
             return NULL;
         }
         ssize_t size = read(self->untold, &events, sizeof events);
@@ -435,12 +440,14 @@ notify(detector *self, const findings *found, bool goes_on_reading)
     bool has_calls = found->has_calls || goes_on_reading;
     bool goes_on = has_calls && read_all_sources();
 
+    if (found->has_ends || has_calls) {
+        wake_all();
+    }
+    if (found->has_ends || found->is_woken) {
+        wake_notifier(self);
+    }
     if (!found->has_ends && !has_calls) {
         return goes_on;
-    }
-    wake_all();
-    if (found->has_ends) {
-        wake_notifier(self);
     }
     (void)dl_sleep_until(dl_deadline_after(SECOND_WAKE_AFTER));
     wake_all();
@@ -454,14 +461,11 @@ run_detector(void *argument)
     struct epoll_event event;
     bool goes_on_reading = false;
 
-    for (;;) {
+    while (!atomic_load(&self->stops)) {
         findings found = {0};
         int limit = goes_on_reading ? (int)(DL_CALL_SOURCE_RETRY / DL_MILLISECOND) : -1;
         int count = epoll_wait(self->epoll, &event, 1, limit);
         if (count < 0 && errno != EINTR) {
-            return NULL;
-        }
-        if (count == 1 && event.data.u64 == STOP_NUMBER) {
             return NULL;
         }
         lock_table();
@@ -472,6 +476,7 @@ run_detector(void *argument)
         unlock_table();
         goes_on_reading = notify(self, &found, goes_on_reading);
     }
+    return NULL;
 }
 
 static bool
@@ -485,18 +490,18 @@ add_descriptor(detector *self, int fd, uint32_t events, uint64_t number)
 static void
 free_detector(detector *self)
 {
+    atomic_store(&self->stops, true);
     if (self->has_thread) {
-        wake_thread(self->stop);
+        wake_thread(self->wake);
         pthread_join(self->thread, NULL);
     }
     if (self->has_notifier) {
-        atomic_store(&self->stops_notifying, true);
         wake_thread(self->untold);
         pthread_join(self->notifier, NULL);
     }
     dl_socket_close(self->untold);
     dl_socket_close(self->epoll);
-    dl_socket_close(self->stop);
+    dl_socket_close(self->wake);
     free(self);
 }
 
@@ -511,12 +516,12 @@ start_detector_locked(void)
         return dl_fail_no_memory();
     }
     made->untold = -1;
-    made->stop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    made->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     made->epoll = epoll_create1(EPOLL_CLOEXEC);
-    dl_fork_guard(made->stop);
+    dl_fork_guard(made->wake);
     dl_fork_guard(made->epoll);
-    if (made->stop < 0 || made->epoll < 0
-        || !add_descriptor(made, made->stop, EPOLLIN, STOP_NUMBER)) {
+    if (made->wake < 0 || made->epoll < 0
+        || !add_descriptor(made, made->wake, EPOLLIN | EPOLLET, WAKE_NUMBER)) {
         dl_status status =
             dl_fail(DL_INTERNAL, "watching other processes: %s", strerror(errno));
         free_detector(made);
@@ -727,6 +732,16 @@ dl_end_unsubscribe(dl_end_subscriber *subscriber)
         audience.to_notify -= subscriber->notify != NULL;
     }
     unlock_audience();
+}
+
+void
+dl_end_call_notifier(void)
+{
+    lock_table();
+    if (table.detector != NULL) {
+        wake_thread(table.detector->wake);
+    }
+    unlock_table();
 }
 
 /* Edge-triggered: a connection that cannot be accepted, for lack of descriptors, must

@@ -89,8 +89,8 @@ typedef struct dl_end_subscriber {
     /* Wakes the subscriber's waits.  Called from any thread, which may hold any locks:
      * must take none. */
     void (*wake)(void *context);
-    /* Called after `wake`, on a thread that does nothing else; must not remove this
-     * subscriber.  May take a while.  Returns true to be called again after
+    /* Called after `wake`, and after dl_end_call_notifier(), on a thread that does nothing
+     * else; must not remove this subscriber.  May take a while.  Returns true to be called again after
      * DL_END_RETRY.  May be NULL. */
     bool (*notify)(void *context);
     void *context;
@@ -119,6 +119,10 @@ typedef struct dl_call_source {
  * subscribers, and must not remove them. */
 void dl_end_subscribe(dl_end_subscriber *subscriber);
 void dl_end_unsubscribe(dl_end_subscriber *subscriber);
+
+/* Has all subscribers' `notify` called.  May be called from any thread, which may hold any
+ * locks but those of this file. */
+void dl_end_call_notifier(void);
 
 /* The caller sets `fd`, `read` and `context`.  The source stays in place until it is
  * removed, after which `read` does not run any more; `fd` is closed only then.  If

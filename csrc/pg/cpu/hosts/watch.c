@@ -450,6 +450,7 @@ dl_hosts_notify_ended(void *context)
     bool is_pending = false;
     int untold = 0;
 
+    dl_notices_pass_on(hosts->notices, deadline);
     for (int local_rank = 0; local_rank < size; local_rank++) {
         untold += is_untold(hosts, local_rank);
     }

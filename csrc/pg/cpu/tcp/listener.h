@@ -143,7 +143,8 @@ bool dl_listener_take(dl_listener *listener, const dl_hello *contents,
                       dl_transport *transport);
 
 /* A callback for each new caller of one use, whichever thread has accepted it.  `ring`
- * is called with the listener locked, and must take no locks. */
+ * is called with the listener locked, and must take no lock with which a listener is
+ * called. */
 typedef struct dl_listener_bell {
     dl_list node;
     dl_hello_use use;
