@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ._C import FileStore, PrefixStore, Store, TCPStore
 from ._environment import flag_of
 from .constants import default_pg_timeout
+from .urls import PlainUrl, query_of, split_url, unquote_path
 
 if TYPE_CHECKING:
     from urllib.parse import ParseResult
@@ -91,12 +92,9 @@ def rendezvous(
     if not isinstance(url, str):
         raise RuntimeError(f"`url` must be a string. {type(url)}: {url}")
     rank, world_size = _index(rank, "rank"), _index(world_size, "world_size")
-    # Imported here: `import distlite` is to stay light.
-    from urllib.parse import urlparse
-
     if rank != -1 or world_size != -1:
         url = _with_arguments(url, rank, world_size)
-    scheme = urlparse(url).scheme
+    scheme = split_url(url).scheme
     if scheme not in _handlers:
         is_address = "://" not in url and ":" in url
         raise RuntimeError(
@@ -110,9 +108,7 @@ def rendezvous(
 def find_place(url: str, rank: int, world_size: int, timeout: timedelta) -> Answer:
     """Carries out a rendezvous for ranks that check in over the store later, and then
     can say more about missing ranks than the store's own wait for its clients."""
-    from urllib.parse import urlparse
-
-    handler = _handlers.get(urlparse(url).scheme)
+    handler = _handlers.get(split_url(url).scheme)
     extra = {"wait_for_workers": False} if handler in _waiting else {}
     return next(rendezvous(url, rank, world_size, timeout=timeout, **extra))
 
@@ -125,11 +121,9 @@ def _index(value: object, name: str) -> int:
         raise RuntimeError(f"`{name}` must be an integer. {value}") from None
 
 
-def _parts_of(url: str, scheme: str) -> ParseResult:
+def _parts_of(url: str, scheme: str) -> PlainUrl | ParseResult:
     """Divides a URL; raises an error if a part of it would lead nowhere."""
-    from urllib.parse import urlparse
-
-    parts = urlparse(url)
+    parts = split_url(url)
     if "#" in url:
         raise _error(
             scheme,
@@ -143,28 +137,18 @@ def _parts_of(url: str, scheme: str) -> ParseResult:
     return parts
 
 
-def _query_of(parts: ParseResult) -> dict[str, str]:
-    from urllib.parse import parse_qsl
-
-    return dict(parse_qsl(parts.query, keep_blank_values=True))
-
-
 def _with_arguments(url: str, rank: int, world_size: int) -> str:
     """Returns the URL with the arguments in its query, where handlers read them."""
-    from urllib.parse import urlencode, urlparse
-
-    query = _query_of(urlparse(url))
-    if "rank" in query or "world_size" in query:
+    found = query_of(split_url(url))
+    if "rank" in found or "world_size" in found:
         raise AssertionError(
             f"The url: {url} has node-specific arguments(rank, world_size) already."
         )
-    if rank != -1:
-        query["rank"] = str(rank)
-    if world_size != -1:
-        query["world_size"] = str(world_size)
-    # urlunparse() would make the first folder of file:////path a host.
+    added = [f"rank={rank}"] if rank != -1 else []
+    added += [f"world_size={world_size}"] if world_size != -1 else []
     before, mark, fragment = url.partition("#")
-    return f"{before.partition('?')[0]}?{urlencode(query)}{mark}{fragment}"
+    place, _, query = before.partition("?")
+    return f"{place}?{'&'.join([query] * bool(query) + added)}{mark}{fragment}"
 
 
 def _error(scheme: str, problem: str) -> ValueError:
@@ -240,8 +224,6 @@ def _wants_libuv(argument: bool | None, query: dict[str, str]) -> bool:
 
 def _path_of(url: str) -> str:
     """Returns the path of a file's URL, in which any byte may be written as %xx."""
-    from urllib.parse import unquote
-
     parts = _parts_of(url, "file")
     if parts.netloc not in ("", "localhost"):
         raise _error(
@@ -251,17 +233,17 @@ def _path_of(url: str) -> str:
         )
     if not parts.path:
         raise _error("file", "path missing")
-    if unknown := set(_query_of(parts)) - {"rank", "world_size"}:
+    if unknown := set(query_of(parts)) - {"rank", "world_size"}:
         raise _error(
             "file",
             f"{url!r} has a query with {sorted(unknown)}, where rank and world_size "
             "may be: write a ? in a path as %3F",
         )
-    return unquote(parts.path, errors="surrogateescape")
+    return unquote_path(parts.path)
 
 
 def _file_rendezvous(url: str, **kwargs: Any) -> Iterator[Answer]:
-    path, query = _path_of(url), _query_of(_parts_of(url, "file"))
+    path, query = _path_of(url), query_of(_parts_of(url, "file"))
     rank = _integer(query, "rank", "file")
     world_size = _integer(query, "world_size", "file")
     _check_rank(rank, world_size)
@@ -269,7 +251,7 @@ def _file_rendezvous(url: str, **kwargs: Any) -> Iterator[Answer]:
     raise RuntimeError("Unable to perform rerendezvous using file:// method")
 
 
-def _address_in(parts: ParseResult) -> tuple[str, int]:
+def _address_in(parts: PlainUrl | ParseResult) -> tuple[str, int]:
     if parts.port is None:
         raise _error("tcp", "port number missing, as in tcp://host:29500")
     if parts.hostname is None:
@@ -282,10 +264,6 @@ def address_of(text: str) -> tuple[str, int]:
     """Returns the host and the port of "host:port", or of such a URL of tcp."""
     if not isinstance(text, str):
         raise TypeError(f"address must be a text such as 'host:29500', not {text!r}")
-    host, _, port = text.rpartition(":")
-    is_plain = text.isascii() and port.isdecimal() and int(port) < 65536
-    if is_plain and host.replace(".", "").replace("-", "").isalnum():
-        return host.lower(), int(port)  # the import of urllib takes milliseconds
     parts = _parts_of("tcp://" + text.removeprefix("tcp://"), "tcp")
     if parts.query:
         raise _error("tcp", f"{parts.query!r} in the address leads nowhere")
@@ -300,7 +278,7 @@ def _tcp_rendezvous(
     **kwargs: Any,
 ) -> Iterator[Answer]:
     parts = _parts_of(url, "tcp")
-    query = _query_of(parts)
+    query = query_of(parts)
     address = _address_in(parts)
     rank = _integer(query, "rank", "tcp")
     world_size = _integer(query, "world_size", "tcp")
@@ -317,7 +295,7 @@ def _env_rendezvous(
     wait_for_workers: bool = True,
     **kwargs: Any,
 ) -> Iterator[Answer]:
-    query = _query_of(_parts_of(url, "env"))
+    query = query_of(_parts_of(url, "env"))
     libuv = _wants_libuv(use_libuv, query)
     if "rank" not in query and not os.environ.get("RANK"):
         from .cluster import find_member

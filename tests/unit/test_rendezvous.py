@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
+import os
 import socket
+import subprocess
 import sys
 from datetime import timedelta
+from random import Random
+from urllib.parse import parse_qsl, urlparse
 
 import pytest
 
 import distlite
 from distlite import DistStoreError, rendezvous
+from distlite.urls import PlainUrl, query_of, split_url
 
 rendezvous_module = sys.modules["distlite.rendezvous"]
 LIMIT = timedelta(seconds=60)
@@ -367,3 +372,47 @@ def test_a_file_that_is_no_store_s_keeps_its_mode(tmp_path):
     with pytest.raises(DistStoreError, match="damaged"):
         first(f"file://{script}", 0, 1)
     assert script.stat().st_mode & 0o777 == 0o755
+
+
+PARTS = ["tcp", "T1", "://", ":", "//", "?", "=", "&", "host", "29500", "99999", "%41"]
+PARTS += ["#", "@", "[::1]", "rank=1", ";", ".", " ", "\u0663", "\n", "_", "a-b"]
+
+
+def outcome(url, split, query):
+    try:
+        found = split(url)
+        names = ("scheme", "netloc", "path", "query", "hostname", "port")
+        return [getattr(found, name) for name in names], query(found)
+    except ValueError as error:
+        return str(error)
+
+
+def query_by_urllib(parts):
+    return dict(parse_qsl(parts.query, keep_blank_values=True))
+
+
+def test_a_plain_url_has_the_parts_that_urllib_finds():
+    random = Random(1)
+    plain = 0
+    for _ in range(20_000):
+        start = random.choice(["", "tcp://", "file://", "env://"])
+        url = start + "".join(random.choices(PARTS, k=random.randint(1, 6)))
+        expected = outcome(url, urlparse, query_by_urllib)
+        assert outcome(url, split_url, query_of) == expected, url
+        plain += isinstance(expected, tuple) and isinstance(split_url(url), PlainUrl)
+    assert plain > 1000
+
+
+def test_joining_does_not_import_urllib(tmp_path):
+    """Its import takes longer than all else."""
+    program = """
+import distlite, sys
+for url in f"file://{sys.argv[1]}/a_store", "tcp://127.0.0.1:0", "env://":
+    distlite.init_process_group("gloo", init_method=url, rank=0, world_size=1)
+    distlite.destroy_process_group()
+print(*{"socket", "string", "urllib.parse", "uuid"} & set(sys.modules))
+"""
+    place = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    words = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=place)
+    assert done.stdout == "\n"

@@ -11,6 +11,8 @@ the others by that key, so that none waits for the timeout.
 
 from __future__ import annotations
 
+# The import of socket takes longer than all the rest of joining a group.
+import _socket
 import contextlib
 import errno
 import os
@@ -18,7 +20,7 @@ import struct
 import time
 import weakref
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from .._C import (
     DistBackendError,
@@ -28,9 +30,6 @@ from .._C import (
     Store,
     TCPStore,
 )
-
-if TYPE_CHECKING:
-    from _socket import socket
 
 __all__ = ["Arrivals", "Attempt", "CheckIn", "Presence"]
 
@@ -361,12 +360,9 @@ class Presence:
     """
 
     _all: ClassVar[weakref.WeakSet[Presence]] = weakref.WeakSet()
-    _socket: socket | None = None
+    _socket: _socket.socket | None = None
 
     def __init__(self, nonce: str) -> None:
-        # The import of socket takes longer than all the rest of joining a group.
-        import _socket
-
         # A sandbox may refuse it; then the others cannot see this process.
         with contextlib.suppress(OSError):
             self._socket = _socket.socket(_socket.AF_UNIX)
@@ -380,8 +376,6 @@ class Presence:
         """Returns whether the process is there; `if_full` where the socket's queue has
         no place for one more check, which earlier checks or strangers may have
         taken, or this process has no descriptor or memory left."""
-        import _socket
-
         try:
             with contextlib.closing(_socket.socket(_socket.AF_UNIX)) as probe:
                 probe.setblocking(False)
