@@ -2,14 +2,18 @@
 """The descriptions of calls on objects, which are kept."""
 
 import gc
+import pickle
+import sys
 import weakref
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import distlite
 from distlite import _C
 from distlite.objects import object_call
+from distlite.objects.safe_codec import encode
 
 NAME = "broadcast_object_list"
 OP = object_call.BROADCAST
@@ -220,3 +224,129 @@ def test_what_is_no_call_is_refused():
         call.keep()
     with pytest.raises(TypeError, match="is missing argument 'group'"):
         _C._kept_call(OP)
+
+
+class Moving(object_call.Call):
+    """An all_gather of one rank, which gets its block as another stream if one is
+    set."""
+
+    block = b""
+    answer = None
+
+    def __init__(self, group):
+        self.group, self.name, self.op = group, "all_gather", object_call.ALL_GATHER
+        self.rank, self.root, self.size, self.in_python = 0, -1, 1, True
+
+    def move(self, block):
+        if self.answer is not None:
+            message = object_call.message_of(self.answer)
+            block = object_call.block_of(self, message, 1)
+        self.block = block
+        return block
+
+    def stream(self):
+        return bytes(object_call.Header(self.block).stream())
+
+
+@pytest.fixture
+def moving():
+    with distlite.process_group(
+        backend="gloo", store=distlite.HashStore(), rank=0, world_size=1
+    ) as group:
+        yield Moving(group)
+
+
+class Text(str):
+    pass
+
+
+PLAIN = [
+    *(None, True, False, 0, -1, 255, 256, (1 << 63) - 1, 1 - (1 << 63)),
+    *(0.5, float("inf"), "", "a", "\xe9\u20ac\U0001f600", "\udc80", b"", b"\x80b"),
+    *([], (), {}, [1, (2.5, ["x"]), {}], {"b": 1, "a": [None], 3: (), (4,): b"5"}),
+    {"step": 17, "loss": 0.25, "name": "run", "sizes": [1, 2, 3]},
+    *({-1: "of one", -2: "hash"}, {f"key {i}": i for i in range(20)}),
+    *("x" * 477, [[i] for i in range(31)]),
+]
+
+
+@pytest.mark.parametrize("value", PLAIN, ids=range(len(PLAIN)))
+def test_small_plain_values_travel_as_data(moving, value):
+    (found,) = moving.exchange(value, 1, None)
+    assert found == value and repr(found) == repr(value)
+    assert moving.stream() == bytes(encode(value)[0])
+
+
+SHARED, LOOP = [1], []
+LOOP.append(LOOP)
+OTHERS = [
+    *(Text("a"), 1 << 63, 1j, {1}, [Text("a")], {Text("key"): 1}, (1, [2j])),
+    *(
+        "\xe9" * 300,
+        "x" * 478,
+        b"x" * 479,
+        [0] * 479,
+        [0.5] * 60,
+        {i: i for i in range(130)},
+    ),
+    *([[i] for i in range(40)], {"a": "x" * 400, "b": "y" * 400}),
+    *([SHARED, SHARED], {"a": SHARED, "b": (SHARED,)}),
+]
+
+
+@pytest.mark.parametrize("value", OTHERS, ids=range(len(OTHERS)))
+def test_all_others_travel_as_pickles(moving, value):
+    (found,) = (
+        moving.exchange(value, 1, None)
+        if len(pickle.dumps(value, 5)) <= object_call.ROOM
+        else received(value)
+    )
+    assert found == value and type(found) is type(value)
+    assert not moving.block or moving.stream() == pickle.dumps(value, 5)
+
+
+def received(value):
+    found = [None]
+    distlite.all_gather_object(found, value)
+    return found
+
+
+def test_what_objects_share_is_shared_by_their_copies(moving):
+    (found,) = moving.exchange([SHARED, (SHARED,)], 1, None)
+    assert found[0] is found[1][0]
+    (found,) = moving.exchange(LOOP, 1, None)
+    assert found[0] is found
+
+
+def test_a_few_keys_of_one_hash_are_accepted(moving):
+    value = {number * sys.hash_info.modulus + 1: None for number in range(5)}
+    moving.answer = bytes(encode(value)[0])
+    assert moving.exchange(None, 1, None) == [value]
+
+
+@pytest.mark.parametrize(
+    "stream", [b"", b"N0", b"l", b"l\x05N", b"d\x01lNN", b"q", b"i\xff", b"\x80"]
+)
+def test_a_stream_that_is_malformed_is_told(moving, stream):
+    moving.answer = stream
+    with pytest.raises(distlite.DistBackendError, match="from rank 0 cannot be loaded"):
+        moving.exchange(None, 1, None)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(PLAIN), st.integers(0, 99), st.integers(0, 3), st.binary(max_size=4)
+)
+def test_changed_bytes_never_do_more_than_fail(value, at, cut, by):
+    stream = encode(value)[0]
+    stream[at : at + cut] = by
+    with distlite.process_group(
+        backend="gloo", store=distlite.HashStore(), rank=0, world_size=1
+    ) as group:
+        moving = Moving(group)
+        moving.kind = object_call.SAFE
+        moving.answer = bytes(stream[: object_call.ROOM])
+        try:
+            moving.exchange(None, 1, None)
+        except distlite.DistBackendError as error:
+            assert "cannot be loaded" in str(error)

@@ -324,7 +324,7 @@ def test_no_memory_is_no_mistake_of_the_caller(monkeypatch):
         distlite.process_group(store=distlite.HashStore(), rank=0, world_size=1),
         pytest.raises(MemoryError, match="rank 0: there is not enough memory to"),
     ):
-        distlite.all_gather_object([None], 5, safe=True)
+        distlite.all_gather_object([None], {5}, safe=True)
 
 
 # Python's hash of an int is its remainder.

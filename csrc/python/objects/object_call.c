@@ -3,7 +3,7 @@
  * Calls on objects, which ranks begin with blocks of one size: a header, and behind it
  * the object's stream of bytes if that has room, so that small objects need one
  * operation only, in which a rank waits only for those that have an object for it.  Here
- * they are pickled, exchanged and loaded.  Whatever is not so simple is up to
+ * they are packed, exchanged and loaded.  Whatever is not so simple is up to
  * object_call.py, which also describes the header; its numbers are little-endian. */
 #include "python/objects/object_call.h"
 
@@ -18,6 +18,7 @@
 #include "python/module/errors.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
+#include "python/objects/safe_codec.h"
 #include "python/record/call_site.h"
 
 /* Of a header in bytes, and where its numbers of 64 bits are. */
@@ -31,6 +32,9 @@
 #define KIND_AT 4
 #define SAFE 1
 #define FAILED 2
+
+/* The first byte of a pickle, which begins no data. */
+#define PICKLE 0x80
 
 /* The bytes for a stream: sending as many costs about as much as sending none. */
 #define ROOM 480
@@ -191,12 +195,17 @@ take_error(void)
     return PyErr_ExceptionMatches(PyExc_Exception) ? dlpy_error_take() : NULL;
 }
 
-/* Returns a stream, or the Message of what is no pickle alone. */
+/* Returns a stream, or the Message of what is no stream alone. */
 static PyObject *
 pack_object(const exchange *self, PyObject *value)
 {
     PyObject *stream = NULL, *parts = NULL, *error = NULL, *message = NULL;
+    uint8_t data[ROOM];
+    Py_ssize_t size = dlpy_data_encode(value, data, ROOM);
 
+    if (size >= 0) {
+        return PyBytes_FromStringAndSize((const char *)data, size);
+    }
     if ((self->call->kind & SAFE) == 0) {
         parts = PyList_New(0);
         stream = parts == NULL ? NULL : dump_object(self->state, value, parts);
@@ -263,7 +272,7 @@ put_streams(exchange *self, Py_ssize_t count)
         if (!self->is_small && self->gives_all) {
             return false;
         }
-        memcpy(block, "DLO2", KIND_AT);
+        memcpy(block, "DLO3", KIND_AT);
         block[KIND_AT] = (uint8_t)self->call->kind;
         put_number(block, COUNT_AT, self->gives_all ? 0 : (uint64_t)count);
         put_number(block, SIZE_AT, size);
@@ -416,13 +425,18 @@ static PyObject *
 load_object(const exchange *self, int index, int source)
 {
     PyObject *call = (PyObject *)self->call;
-    const uint8_t *stream = (const uint8_t *)self->views[index].data + HEAD;
-    PyObject *bytes =
-        dlpy_object_from((dl_bytes){stream, (size_t)number_at(self, index, SIZE_AT)});
-    PyObject *value = bytes == NULL ? NULL
-                      : (self->call->kind & SAFE) != 0
-                          ? PyObject_CallMethod(call, "load", "O", bytes)
-                          : PyObject_CallOneArg(self->state->pickle_loads, bytes);
+    const uint8_t *block = self->views[index].data;
+    dl_bytes stream = {block + HEAD, (size_t)number_at(self, index, SIZE_AT)};
+    bool is_pickle = (self->call->kind & SAFE) == 0 && stream.data[0] == PICKLE;
+    PyObject *value = is_pickle ? NULL : dlpy_data_decode(stream);
+
+    if (value != NULL) {
+        return value;
+    }
+    PyObject *bytes = dlpy_object_from(stream);
+    value = bytes == NULL ? NULL
+            : is_pickle   ? PyObject_CallOneArg(self->state->pickle_loads, bytes)
+                          : PyObject_CallMethod(call, "load", "O", bytes);
     PyObject *error = value == NULL ? take_error() : NULL;
 
     Py_XDECREF(bytes);

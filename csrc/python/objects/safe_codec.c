@@ -4,8 +4,11 @@
  * bytes, list, tuple and dict, without their subclasses.  The format is described in
  * safe_codec.py.  Other values are passed to a function written in Python, which calls
  * back for nested values; safe_codec.py contains these functions. */
+#include "python/objects/safe_codec.h"
+
 #include <string.h>
 
+#include "base/buffer.h"
 #include "base/reader.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
@@ -18,15 +21,28 @@
 /* The longest encoding of a 64-bit count, with seven bits in each byte. */
 #define COUNT_BYTES 10
 
+/* Lists, tuples and dicts of one small value; to look for one more among so many takes
+ * less time than to pickle it. */
+#define CONTAINERS_LIMIT 32
+
+/* Up to so many strings are keys whatever their hashes are. */
+#define FEW_KEYS 16
+
 /* Values are collected in a C buffer, as appending small pieces to a bytearray is slow,
  * and moved to the caller's bytearray before `other` is called, and at the end.
  * `other` may run any code, including code that changes the containers being traversed;
- * so lists and dicts are traversed as private copies. */
+ * so lists and dicts are traversed as private copies.
+ *
+ * Without `other`, `pending` is all there is, in memory that the caller has lent, and
+ * encoding ends, possibly without an exception, with what is no frequent value, has no
+ * room there, or is a container that occurs twice. */
 typedef struct encoder {
     dl_buffer pending; /* moved to `out` before any other code reads that */
     PyObject *out;     /* bytearray */
     PyObject *other;   /* appends a value of another kind to `out` */
     int64_t beside;    /* bytes objects of this length or more go to `other` */
+    int containers;    /* how many were met, without `other` */
+    PyObject *container[CONTAINERS_LIMIT]; /* borrowed, and only compared */
 } encoder;
 
 static int put_value(encoder *self, PyObject *value, int depth);
@@ -56,7 +72,7 @@ flush_text(encoder *self)
 static int
 put_other(encoder *self, PyObject *value, int depth)
 {
-    if (flush_text(self) < 0) {
+    if (self->other == NULL || flush_text(self) < 0) {
         return -1;
     }
     PyObject *result = PyObject_CallFunction(self->other, "Oi", value, depth);
@@ -64,25 +80,73 @@ put_other(encoder *self, PyObject *value, int depth)
     return result == NULL ? -1 : 0;
 }
 
+/* Returns false if so many bytes do not go into lent memory. */
+static bool
+has_room(const encoder *self, Py_ssize_t size)
+{
+    return self->other != NULL
+           || (self->pending.is_lent
+               && (size_t)size <= self->pending.capacity - self->pending.size);
+}
+
+/* Returns whether encoding without `other` continues with a list, tuple, dict or bytes.
+ * Each item takes at least one byte. */
+static bool
+enter(encoder *self, PyObject *value)
+{
+    if (PyBytes_CheckExact(value)) {
+        return true;
+    }
+    bool is_new = (PyList_CheckExact(value) || PyTuple_CheckExact(value)
+                   || PyDict_CheckExact(value))
+                  && self->containers < CONTAINERS_LIMIT
+                  && has_room(self, PyObject_Size(value));
+    for (int i = 0; is_new && i < self->containers; i++) {
+        is_new = self->container[i] != value;
+    }
+    if (is_new) {
+        self->container[self->containers++] = value;
+    }
+    return is_new;
+}
+
+/* A call for each few bytes would take longer than to copy them. */
+static inline void
+put(encoder *self, const void *data, size_t size)
+{
+    dl_buffer *pending = &self->pending;
+
+    if (size > pending->capacity - pending->size) {
+        dl_buffer_put(pending, (dl_bytes){data, size});
+    } else if (size > 0) {
+        memcpy(pending->data + pending->size, data, size);
+        pending->size += size;
+    }
+}
+
 static void
 put_head(encoder *self, char letter, Py_ssize_t count)
 {
-    uint8_t head[1 + COUNT_BYTES] = {(uint8_t)letter};
+    uint8_t head[1 + COUNT_BYTES];
     size_t left = (size_t)count;
     size_t size = 1;
 
+    head[0] = (uint8_t)letter;
     for (; left > 127; left >>= 7) {
         head[size++] = (uint8_t)(left | 128);
     }
     head[size++] = (uint8_t)left;
-    dl_buffer_put(&self->pending, (dl_bytes){head, size});
+    put(self, head, size);
 }
 
 static int
 put_bytes(encoder *self, char letter, const char *data, Py_ssize_t size)
 {
+    if (!has_room(self, size)) {
+        return -1;
+    }
     put_head(self, letter, size);
-    dl_buffer_put(&self->pending, (dl_bytes){(const uint8_t *)data, (size_t)size});
+    put(self, data, (size_t)size);
     return 0;
 }
 
@@ -94,8 +158,8 @@ put_int(encoder *self, PyObject *value, int depth)
     long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
     uint64_t bits = (uint64_t)number;
     uint64_t magnitude = number < 0 ? -bits : bits;
-    Py_ssize_t size = 1;
-    char bytes[8];
+    size_t size = 1;
+    uint8_t bytes[2 + sizeof bits]; /* after its letter and size */
 
     /* The second case is the smallest 64-bit integer, which negation does not
      * change. */
@@ -105,21 +169,28 @@ put_int(encoder *self, PyObject *value, int depth)
     while (size < 8 && magnitude >> (8 * size - 1) != 0) {
         size++;
     }
-    for (int i = 0; i < size; i++) {
-        bytes[i] = (char)(bits >> (8 * i));
+    bytes[0] = 'i';
+    bytes[1] = (uint8_t)size;
+    for (size_t i = 0; i < size; i++) {
+        bytes[2 + i] = (uint8_t)(bits >> (8 * i));
     }
-    return put_bytes(self, 'i', bytes, size);
+    put(self, bytes, 2 + size);
+    return 0;
 }
 
 static int
 put_float(encoder *self, PyObject *value)
 {
     double number = PyFloat_AS_DOUBLE(value);
+    uint8_t bytes[1 + sizeof number];
     uint64_t bits;
 
     memcpy(&bits, &number, sizeof bits);
-    dl_put_u8(&self->pending, 'f');
-    dl_put_u64(&self->pending, bits);
+    bytes[0] = 'f';
+    for (size_t i = 0; i < sizeof bits; i++) {
+        bytes[1 + i] = (uint8_t)(bits >> (8 * i));
+    }
+    put(self, bytes, sizeof bytes);
     return 0;
 }
 
@@ -131,20 +202,26 @@ put_str(encoder *self, PyObject *value)
         return put_bytes(self, 's', (const char *)PyUnicode_1BYTE_DATA(value),
                          PyUnicode_GET_LENGTH(value));
     }
-    PyObject *encoded = PyUnicode_AsEncodedString(value, "utf-8", "surrogatepass");
+    PyObject *encoded = has_room(self, PyUnicode_GET_LENGTH(value))
+                            ? PyUnicode_AsEncodedString(value, "utf-8", "surrogatepass")
+                            : NULL;
     if (encoded == NULL) {
         return -1;
     }
-    put_bytes(self, 's', PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded));
+    int result =
+        put_bytes(self, 's', PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded));
     Py_DECREF(encoded);
-    return 0;
+    return result;
 }
 
 /* Prepends a step to the location `at` of an exception that has one; `format` prints
  * the step. */
 static int
-fail_at(const char *format, PyObject *at)
+fail_at(const encoder *self, const char *format, PyObject *at)
 {
+    if (self->other == NULL) {
+        return -1;
+    }
     PyObject *error = dlpy_error_take();
     PyObject *place = PyObject_GetAttrString(error, "at");
     PyObject *step = place == NULL ? NULL : PyUnicode_FromFormat(format, at);
@@ -171,7 +248,7 @@ put_items(encoder *self, char letter, PyObject *items, int depth)
     for (Py_ssize_t i = 0; i < count; i++) {
         if (put_value(self, PyTuple_GET_ITEM(items, i), depth) < 0) {
             PyObject *at = PyLong_FromSsize_t(i);
-            (void)(at != NULL && fail_at("[%S]", at));
+            (void)(at != NULL && fail_at(self, "[%S]", at));
             Py_XDECREF(at);
             return -1;
         }
@@ -208,9 +285,9 @@ put_dict(encoder *self, PyObject *value, int depth)
     put_head(self, 'd', PyDict_GET_SIZE(items));
     while (result == 0 && PyDict_Next(items, &at, &key, &item)) {
         if (put_value(self, key, depth) < 0) {
-            result = fail_at("[key %R]", key);
+            result = fail_at(self, "[key %R]", key);
         } else if (put_value(self, item, depth) < 0) {
-            result = fail_at("[%R]", key);
+            result = fail_at(self, "[%R]", key);
         }
     }
     Py_DECREF(items);
@@ -220,14 +297,14 @@ put_dict(encoder *self, PyObject *value, int depth)
 static int
 put_constant(encoder *self, char letter)
 {
-    dl_put_u8(&self->pending, (uint8_t)letter);
+    put(self, &letter, 1);
     return 0;
 }
 
 static int
 put_value(encoder *self, PyObject *value, int depth)
 {
-    if (depth > DEPTH_LIMIT) {
+    if (depth > DEPTH_LIMIT || !has_room(self, 1)) {
         return put_other(self, value, depth);
     }
     if (value == Py_None) {
@@ -244,6 +321,9 @@ put_value(encoder *self, PyObject *value, int depth)
     }
     if (PyUnicode_CheckExact(value)) {
         return put_str(self, value);
+    }
+    if (self->other == NULL && !enter(self, value)) {
+        return -1;
     }
     if (PyList_CheckExact(value)) {
         return put_list(self, value, depth + 1);
@@ -287,6 +367,25 @@ put_plain(PyObject *Py_UNUSED(module), PyObject *const *values)
 
 DLPY_PARSED(put_plain, "_put_plain", 5, "out", "value", "beside", "depth", "other")
 
+Py_ssize_t
+dlpy_data_encode(PyObject *value, uint8_t *memory, size_t room)
+{
+    encoder self; /* the list of containers needs no initial values */
+
+    self.pending = (dl_buffer){.data = memory, .capacity = room, .is_lent = true};
+    self.other = NULL;
+    self.beside = INT64_MAX;
+    self.containers = 0;
+    bool is_done = put_value(&self, value, 0) == 0 && self.pending.is_lent
+                   && !self.pending.has_failed;
+    Py_ssize_t size = is_done ? (Py_ssize_t)self.pending.size : -1;
+    if (!is_done) {
+        dl_buffer_fini(&self.pending);
+        PyErr_Clear();
+    }
+    return size;
+}
+
 /* The bytes come from a peer and may be malicious.  Every size is therefore compared
  * with the number of bytes left before it is used, memory is allocated only as values
  * arrive, the depth is limited, and the position that `other` returns is checked.  The
@@ -295,6 +394,7 @@ DLPY_PARSED(put_plain, "_put_plain", 5, "out", "value", "beside", "depth", "othe
 typedef struct decoder {
     const uint8_t *start;
     dl_reader reader; /* of all bytes; `next` is where the next value begins */
+    /* Without these two, decoding ends, without an exception, where they are needed. */
     PyObject *other;  /* decodes a value of another kind at a position */
     PyObject *accept; /* accepts a list of keys that have one hash, or raises */
 } decoder;
@@ -353,8 +453,11 @@ take_other(decoder *self, const uint8_t *from, int depth)
     PyObject *value = NULL;
     Py_ssize_t size = self->reader.end - self->start;
     Py_ssize_t at = -1;
-    PyObject *pair = PyObject_CallFunction(self->other, "ni",
-                                           (Py_ssize_t)(from - self->start), depth);
+    PyObject *pair =
+        self->other == NULL
+            ? NULL
+            : PyObject_CallFunction(self->other, "ni", (Py_ssize_t)(from - self->start),
+                                    depth);
 
     if (pair == NULL) {
         return NULL;
@@ -488,7 +591,7 @@ compare_hashes(const void *left, const void *right)
 static int
 check_run(PyObject *items, const hashed *run, size_t count, PyObject *accept)
 {
-    PyObject *keys = PyList_New((Py_ssize_t)count);
+    PyObject *keys = accept == NULL ? NULL : PyList_New((Py_ssize_t)count);
 
     if (keys == NULL) {
         return -1;
@@ -503,6 +606,20 @@ check_run(PyObject *items, const hashed *run, size_t count, PyObject *accept)
     return result == NULL ? -1 : 0;
 }
 
+/* Returns whether the keys, every `stride`-th item, are so few strings that to compare
+ * each with all takes less time than to compare their hashes. */
+static bool
+are_few_texts(PyObject *items, Py_ssize_t stride)
+{
+    Py_ssize_t size = PyList_GET_SIZE(items);
+    bool are_texts = size <= FEW_KEYS * stride;
+
+    for (Py_ssize_t i = 0; are_texts && i < size; i += stride) {
+        are_texts = PyUnicode_CheckExact(PyList_GET_ITEM(items, i));
+    }
+    return are_texts;
+}
+
 /* Checks that the keys, every `stride`-th item, can be put into a dict or set in a time
  * that grows with their number.  A sender that knows how numbers and tuples are hashed
  * can make any number of hashes equal, and then each key is compared with all before
@@ -511,6 +628,9 @@ check_run(PyObject *items, const hashed *run, size_t count, PyObject *accept)
 static int
 check_keys(PyObject *items, Py_ssize_t stride, PyObject *accept)
 {
+    if (are_few_texts(items, stride)) {
+        return 0;
+    }
     size_t count = (size_t)(PyList_GET_SIZE(items) / stride);
     hashed *all = PyMem_New(hashed, count);
     int result = 0;
@@ -532,7 +652,8 @@ check_keys(PyObject *items, Py_ssize_t stride, PyObject *accept)
         while (next < count && all[next].hash == all[first].hash) {
             next++;
         }
-        if (next - first > 1) {
+        /* Two are compared once. */
+        if (next - first > 2) {
             result = check_run(items, &all[first], next - first, accept);
         }
     }
@@ -664,6 +785,20 @@ take_plain(PyObject *Py_UNUSED(module), PyObject *const *values)
 }
 
 DLPY_PARSED(take_plain, "_take_plain", 5, "data", "at", "depth", "other", "accept")
+
+PyObject *
+dlpy_data_decode(dl_bytes data)
+{
+    decoder self = {.start = data.data, .reader = dl_reader_of(data)};
+    PyObject *value = NULL;
+
+    if (take_value(&self, 0, &value) < 0) {
+        PyErr_Clear();
+    } else if (dl_reader_left(&self.reader) > 0) {
+        Py_CLEAR(value);
+    }
+    return value;
+}
 
 static PyObject *
 check_list(PyObject *Py_UNUSED(module), PyObject *const *values)

@@ -6,7 +6,9 @@ room: four letters with the version; a byte that says how objects are encoded, w
 only proved ranks may send pickles, and whether this rank has failed; three zero bytes;
 how many objects; the size of the stream; its parts (for a scatter see
 object_collectives.py).  The stream of a rank that has failed is the reason.  What is
-small is packed, moved and loaded in C (csrc/python/objects/object_call.c).
+small is packed, moved and loaded in C (csrc/python/objects/object_call.c).  Small plain
+values are data even without safe mode: the first byte of a stream tells whether it is a
+pickle.
 
 Loading a pickle runs code that its sender chose, so the sender has to be a rank of this
 job.  A rank is proved if it runs as the same user on this host, or has proved the job's
@@ -49,7 +51,7 @@ from .object_message import (
 BROADCAST, ALL_GATHER, GATHER, SCATTER, SEND, RECV = range(6)
 MESSAGES = SEND, RECV
 HEAD = struct.Struct("<4sB3xQQQ")
-MAGIC = b"DLO2"
+MAGIC = b"DLO3"
 FULL = HEAD.size + ROOM
 # The bits of a call's kind, and of a header's; SAFE is 1.
 FAILED, PROVED = 2, 4

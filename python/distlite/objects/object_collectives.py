@@ -20,8 +20,8 @@ what a rank receives from another is always the beginning or the rest of a list.
 receiver that refuses a list takes all of it, so that the next one begins with its
 header.  All have a tag of their own: arrays do not mix with them.
 
-Objects are pickled, or in safe mode encoded as data, see safe_codec.py; object_call.py
-says who may send pickles.
+Objects are pickled or, in safe mode and if they are small and plain, encoded as data,
+see safe_codec.py; object_call.py says who may send pickles.
 """
 
 from __future__ import annotations

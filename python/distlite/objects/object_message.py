@@ -32,6 +32,8 @@ SPARE_LEAST = 1 << 20
 PROTOCOL = 5
 # Of the bits that say how objects are encoded: as data, not by pickle.
 SAFE = 1
+# The first byte of a pickle, which begins no data.
+PICKLE = 0x80
 # The errors of a pickler that can be made with a text; others become a PicklingError.
 PLAIN_ERRORS = (AttributeError, MemoryError, RecursionError, TypeError, ValueError)
 
@@ -194,7 +196,7 @@ def _name_of(value: Any) -> str:
 
 def load(stream: Any, buffers: list[Any], kind: int) -> Any:
     """Returns the value; raises whatever loading it raises."""
-    if kind & SAFE:
+    if kind & SAFE or stream[0] != PICKLE:
         from .safe_codec import decode
 
         return decode(memoryview(stream)[: len(stream) - 8 * len(buffers)], buffers)
