@@ -12,8 +12,9 @@
 #define DL_MILLISECOND INT64_C(1000000)
 #define DL_SECOND INT64_C(1000000000)
 
-/* Every sleeping wait wakes this often to check for signals and lost peers.  It is half
- * of the 100 ms within which Ctrl-C is promised to take effect. */
+/* Every sleeping wait wakes this often to check for signals and lost peers, unless it needs
+ * neither (base/interrupt.h).  It is half of the 100 ms within which Ctrl-C is promised to
+ * take effect. */
 #define DL_WAIT_SLICE (50 * DL_MILLISECOND)
 
 typedef struct dl_deadline {

@@ -4,6 +4,9 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+/* Of a wait that nothing but its deadline or its event can end. */
+#define LONGEST_SLICE (500 * DL_MILLISECOND)
+
 static _Atomic(dl_interrupt_fn) installed;
 
 static _Thread_local dl_interrupt_own own;
@@ -47,6 +50,17 @@ dl_interrupt_check(void)
         return dl_fail(DL_INTERRUPTED, "a wait was interrupted");
     }
     return check == NULL ? DL_OK : check();
+}
+
+int64_t
+dl_interrupt_slice(void)
+{
+    bool is_own = own.check != NULL;
+
+    if (atomic_load(&installed) != NULL || (is_own && own.pause == 0)) {
+        return DL_WAIT_SLICE;
+    }
+    return is_own ? own.pause : LONGEST_SLICE;
 }
 
 static _Thread_local dl_blocking_fn hook;

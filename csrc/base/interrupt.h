@@ -8,7 +8,9 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 
+#include "base/deadline.h"
 #include "base/status.h"
 
 /* Returns DL_OK, or DL_INTERRUPTED if the calling thread must return at once. */
@@ -23,6 +25,7 @@ void dl_interrupt_install(dl_interrupt_fn check);
 typedef struct dl_interrupt_own {
     bool (*check)(void *context);
     void *context;
+    int64_t pause; /* for which a wait may go on without a check; 0: DL_WAIT_SLICE */
 } dl_interrupt_own;
 
 dl_interrupt_own dl_interrupt_set_own(dl_interrupt_own next);
@@ -30,6 +33,11 @@ dl_interrupt_own dl_interrupt_set_own(dl_interrupt_own next);
 /* Runs the checks: called between the slices of every wait, and after EINTR.  Takes the
  * GIL on the main thread, so the caller must hold no lock. */
 dl_status dl_interrupt_check(void);
+
+/* Returns how long a wait of the calling thread that needs nothing else may sleep between
+ * the checks: DL_WAIT_SLICE where one is installed, or else longer, because thousands of
+ * ranks on few cores would do little but wake up. */
+int64_t dl_interrupt_slice(void);
 
 /* The hook of the calling thread, or NULL: `passed` is called once, at the next check,
  * when the thread has waited for a slice.  The caller of the check may hold locks: the

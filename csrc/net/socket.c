@@ -174,7 +174,8 @@ dl_status
 dl_socket_wait(struct pollfd *fds, int count, dl_deadline deadline)
 {
     for (;;) {
-        int ready = poll(fds, (nfds_t)count, dl_deadline_poll(deadline, DL_WAIT_SLICE));
+        int ready =
+            poll(fds, (nfds_t)count, dl_deadline_poll(deadline, dl_interrupt_slice()));
         if (ready > 0) {
             return DL_OK;
         }

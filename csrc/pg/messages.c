@@ -244,7 +244,7 @@ static dl_status
 wait_beside(batch *self, int i)
 {
     dl_interrupt_own before =
-        dl_interrupt_set_own((dl_interrupt_own){has_failed, self});
+        dl_interrupt_set_own((dl_interrupt_own){.check = has_failed, .context = self});
     dl_status status = dl_work_wait(self->works[i], dl_deadline_after(-1));
 
     (void)dl_interrupt_set_own(before);

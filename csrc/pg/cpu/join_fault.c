@@ -399,9 +399,10 @@ dl_join_fault_await(const dl_rank_keys *keys, dl_store *store, dl_buffer *values
     dl_deadline first = dl_deadline_earlier(deadline, DL_JOIN_FAULT_FIRST_LOOK);
     watch self = {poll, context, first.at, {0}};
 
-    (void)dl_interrupt_set_own((dl_interrupt_own){has_found, &self});
+    (void)dl_interrupt_set_own((dl_interrupt_own){
+        .check = has_found, .context = &self, .pause = DL_JOIN_FAULT_FIRST_LOOK});
     dl_status status = await_keys(keys, store, deadline, &self);
-    (void)dl_interrupt_set_own((dl_interrupt_own){NULL, NULL});
+    (void)dl_interrupt_set_own((dl_interrupt_own){.check = NULL});
     if (self.found.status != DL_OK) {
         (void)dl_rethrow(&self.found);
         if (self.found.status == DL_PEER_LOST) {

@@ -151,14 +151,15 @@ await_ranks(dl_nccl_watch *watch, const dl_nccl_rendezvous *place, int id_count,
         .store = place->store, .step = place->key, .count = place->size};
     dl_status status = DL_OK;
 
-    (void)dl_interrupt_set_own((dl_interrupt_own){is_given_up, watch});
+    (void)dl_interrupt_set_own(
+        (dl_interrupt_own){.check = is_given_up, .context = watch});
     if (id_count > 0) {
         status = put_id(watch, place, id_count, deadline);
     }
     if (status == DL_OK) {
         status = announce_and_wait(place, &marks, deadline);
     }
-    (void)dl_interrupt_set_own((dl_interrupt_own){NULL, NULL});
+    (void)dl_interrupt_set_own((dl_interrupt_own){.check = NULL});
     if (status == DL_INTERRUPTED) {
         dl_error interrupt = *dl_last_error();
         status = dl_nccl_watch_cause(watch);

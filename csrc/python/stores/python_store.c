@@ -63,7 +63,7 @@ call_begin(dl_store *store, python_call *call)
         return dl_fail(status, "%s: the Python object %s", self->kind,
                        status == DL_CLOSED ? "is gone" : "has failed already");
     }
-    call->interrupt = dl_interrupt_set_own((dl_interrupt_own){NULL, NULL});
+    call->interrupt = dl_interrupt_set_own((dl_interrupt_own){.check = NULL});
     return DL_OK;
 }
 

@@ -441,10 +441,9 @@ note_wait(const dl_traffic *self)
 {
     dl_awaited awaited = {.count = 0};
 
-    for (int rank = 0; rank < self->options.size; rank++) {
-        const dl_route *route = self->routes[rank];
-        if (route != NULL && is_awaited(self, route)) {
-            dl_awaited_add(&awaited, rank);
+    for (int i = 0; i < self->used_count; i++) {
+        if (is_awaited(self, used_route(self, i))) {
+            dl_awaited_add(&awaited, self->used[i]);
         }
     }
     if (self->options.add_awaited != NULL) {
@@ -569,7 +568,7 @@ make_wake(dl_traffic *self)
 static void
 sleep_for_notices(dl_traffic *self)
 {
-    int64_t slice = DL_WAIT_SLICE;
+    int64_t slice = self->options.has_listener ? dl_interrupt_slice() : DL_WAIT_SLICE;
     int wake = atomic_load(&self->wake);
     nfds_t count = 0;
     bool awaits_call = false;
@@ -590,8 +589,7 @@ sleep_for_notices(dl_traffic *self)
         bool is_full = atomic_load(&listener->is_full);
         self->polls[count++] =
             (struct pollfd){.fd = is_full ? -1 : listener->fd, .events = POLLIN};
-        slice =
-            self->options.has_listener && !is_full ? DL_WAIT_SLICE : DL_OPENING_SLICE;
+        slice = self->options.has_listener && !is_full ? slice : DL_OPENING_SLICE;
     }
     self->polls[count++] = (struct pollfd){.fd = wake, .events = POLLIN};
     (void)poll(self->polls, count, dl_deadline_poll(end_of_wait(self), slice));

@@ -25,7 +25,8 @@ typedef struct dl_traffic_options {
     dl_tcp_contacts tcp_contacts;
     dl_listener *listener;
     bool may_spin;     /* this rank has a core of its own */
-    bool has_listener; /* no other thread accepts there: to poll it is enough */
+    bool has_listener; /* no other thread accepts there: to poll it is enough; and what
+                          `check` looks for may be found later */
     /* Called between slices of sleep, or NULL: fails if something else has failed. */
     dl_status (*check)(void *context);
     /* When the deadline has passed or is near, `late` fails with what is known of the
