@@ -148,8 +148,9 @@ CHECK_CASE(a_rank_that_is_in_two_lists_differently_is_named)
     dl_endpoint ends[2];
 
     for (int i = 0; i < 2; i++) {
-        ends[i] =
-            (dl_endpoint){.size = SIZE, .peers = peers, .contacts.entries = entries[i]};
+        ends[i] = (dl_endpoint){.size = SIZE,
+                                .peers = peers,
+                                .contacts = {.size = SIZE, .entries = entries[i]}};
         for (int rank = 0; rank < SIZE; rank++) {
             peers[rank] = (dl_peer){.pid = 100 + rank, .host = "h"};
             memset(entries[i][rank].token, rank / 2, DL_TOKEN_SIZE);
@@ -157,20 +158,20 @@ CHECK_CASE(a_rank_that_is_in_two_lists_differently_is_named)
     }
     for (int rank = 0; rank < SIZE; rank++) {
         char text[64];
-        dl_records_digest digest = dl_endpoint_digest(&ends[1]);
+        dl_records_digest digest = dl_contacts_digest(&ends[1].contacts);
         CHECK_OK(dl_endpoint_compare(&ends[0], &digest));
         entries[1][rank].token[rank % DL_TOKEN_SIZE] ^= 1;
-        digest = dl_endpoint_digest(&ends[1]);
+        digest = dl_contacts_digest(&ends[1].contacts);
         CHECK_STATUS(dl_endpoint_compare(&ends[0], &digest), DL_MISMATCH);
         snprintf(text, sizeof text, "rank %d (pid %d on host h) was", rank, 100 + rank);
         CHECK_CONTAINS(dl_last_error()->text, text);
         entries[1][(rank + DL_DIGEST_PARTS) % SIZE].token[0] ^= 1;
-        digest = dl_endpoint_digest(&ends[1]);
+        digest = dl_contacts_digest(&ends[1].contacts);
         CHECK_STATUS(dl_endpoint_compare(&ends[0], &digest), DL_MISMATCH);
         CHECK_CONTAINS(dl_last_error()->text, "several ranks were started");
         int next = (rank + 1) % SIZE;
         entries[1][next].token[0] ^= 1;
-        digest = dl_endpoint_digest(&ends[1]);
+        digest = dl_contacts_digest(&ends[1].contacts);
         CHECK_STATUS(dl_endpoint_compare(&ends[0], &digest), DL_MISMATCH);
         snprintf(text, sizeof text, "rank %d (pid %d on host h) was", next, 100 + next);
         CHECK_CONTAINS(dl_last_error()->text, text);

@@ -463,3 +463,33 @@ CHECK_CASE(call_sources_are_served_and_end_waits)
     close(ends[0]);
     close(ends[1]);
 }
+
+static dl_process *
+find_slot(void *context, int rank)
+{
+    dl_process **slots = context;
+    dl_process_id id = {.bytes = {7, (uint8_t)rank}};
+
+    return dl_process_find_in(&slots[rank], &id);
+}
+
+CHECK_CASE(entries_of_ranks_are_made_when_they_are_needed)
+{
+    static const int ranks[] = {2, 0};
+    dl_process *slots[3] = {NULL};
+    dl_processes processes = {.find = find_slot, .context = slots, .ranks = ranks};
+    dl_processes none = {.find = NULL};
+
+    CHECK(!dl_processes_has_ended(&processes, 0));
+    CHECK(slots[2] == NULL);
+    dl_process *found = dl_processes_find(&processes, 0);
+    CHECK(found != NULL && found == slots[2]);
+    CHECK(dl_processes_find(&processes, 0) == found);
+    dl_process_set_ended(found);
+    CHECK(dl_processes_has_ended(&processes, 0));
+    CHECK(!dl_processes_has_ended(&processes, 1));
+    CHECK(dl_processes_find(&none, 0) == NULL && !dl_processes_has_ended(&none, 0));
+    for (int rank = 0; rank < 3; rank++) {
+        dl_process_unref(slots[rank]);
+    }
+}

@@ -23,6 +23,17 @@ typedef struct joiner {
     dl_membership membership;
 } joiner;
 
+/* The join expects those of its host. */
+static void
+find_processes(joiner *self)
+{
+    dl_processes processes = dl_endpoint_processes(&self->endpoint);
+
+    for (int rank = 0; rank < self->endpoint.size; rank++) {
+        CHECK(dl_processes_find(&processes, rank) != NULL);
+    }
+}
+
 static void
 open_endpoint(joiner *self, int rank, int size)
 {
@@ -30,6 +41,7 @@ open_endpoint(joiner *self, int rank, int size)
         .options = {.store = store, .rank = rank, .size = size, .group_name = "g"}};
     CHECK_OK(dl_endpoint_open(&self->endpoint, &self->options,
                               dl_deadline_after(5 * DL_SECOND)));
+    find_processes(self);
 }
 
 static dl_status
@@ -538,6 +550,7 @@ join_with_few_descriptors(int rank, int size, void *context)
     dl_status status = dl_endpoint_open(&self.endpoint, &self.options, deadline);
 
     if (status == DL_OK) {
+        find_processes(&self);
         dl_join work = {
             .endpoint = &self.endpoint, .options = &self.options, .deadline = deadline};
         status = dl_join_run(&work, &self.membership);

@@ -58,7 +58,7 @@ pass_greetings(making *self)
     const size_t size = sizeof self->own;
     uint32_t round = 0;
 
-    self->own = dl_endpoint_digest(endpoint);
+    self->own = dl_contacts_digest(&endpoint->contacts);
     for (int distance = 1; distance < layout->host_count; distance *= 2) {
         DL_TRY(dl_traffic_expect(traffic, leader_at(layout, -distance),
                                  &self->theirs[round], size, round));

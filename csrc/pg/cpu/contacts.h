@@ -83,6 +83,7 @@ typedef struct dl_contacts {
     int size;
     dl_contact_entry *entries; /* by rank */
     dl_bytes tails;
+    const dl_records_digest *digest; /* in the table; NULL: there is none */
     /* Where these two lie: while ranks are put, each by itself; then in the table. */
     dl_contact_entry *own_entries;
     dl_buffer own_tails;
@@ -109,7 +110,7 @@ dl_status dl_contacts_make_table(dl_contacts *contacts);
 /* Take the table that another rank has made in place of what was put:
  * dl_contacts_take() the memory of the buffer, dl_contacts_map() a file of
  * dl_contacts_share(), which stays the caller's.  Returns DL_PROTOCOL for a damaged
- * table, or one that lacks a rank. */
+ * table, or one that lacks a rank, for which dl_contacts_map() does not look again. */
 dl_status dl_contacts_take(dl_contacts *contacts, dl_buffer *table);
 dl_status dl_contacts_map(dl_contacts *contacts, int file);
 
@@ -123,6 +124,9 @@ dl_bytes dl_contacts_table(const dl_contacts *contacts);
 /* Returns the peer that was put, out of the table; it is valid as long as the contacts,
  * or until the table is shared. */
 dl_peer dl_contacts_peer(const dl_contacts *contacts, int rank);
+
+/* Returns the digest of all ranks' records; a table has it. */
+dl_records_digest dl_contacts_digest(const dl_contacts *contacts);
 
 /* Returns the lowest rank of the host that `rank` is on, of all that are known. */
 int dl_contacts_leader(const dl_contacts *contacts, int rank);

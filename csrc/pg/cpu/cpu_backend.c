@@ -108,7 +108,6 @@ free_backend(dl_backend *backend)
     dl_layout_fini(&self->layout);
     free(self->local_peers);
     free(self->local_processes);
-    free(self->processes);
     free(self->peers);
     free(self->origin_ranks);
     free(self->group_name);
@@ -222,14 +221,15 @@ rank_has_ended(dl_backend *backend, int rank)
     if (rank == self->rank) {
         return false;
     }
-    if (dl_process_is_gone(self->processes[rank])) {
+    dl_process *process = dl_processes_find(&self->processes, rank);
+    if (dl_process_is_gone(process)) {
         return true;
     }
     if (self->layout.host_of[rank] == self->layout.host) {
         return false;
     }
     dl_notices_poll(&self->notices);
-    return dl_process_has_ended(self->processes[rank])
+    return dl_process_has_ended(process)
            || dl_probes_has_ended(&self->bootstrap->probes, self->origin_ranks[rank]);
 }
 
@@ -324,8 +324,7 @@ static const dl_backend_ops cpu_ops = {
     .free = free_backend,
 };
 
-/* Fills in the processes of all ranks, and the peers and processes of this host's
- * ranks. */
+/* Fills in the peers and processes of this host's ranks. */
 static dl_status
 copy_locals(dl_cpu_backend *self)
 {
@@ -335,18 +334,15 @@ copy_locals(dl_cpu_backend *self)
 
     self->local_peers = malloc((size_t)count * sizeof *self->local_peers);
     self->local_processes = malloc((size_t)count * sizeof *self->local_processes);
-    self->processes = malloc((size_t)self->size * sizeof *self->processes);
-    if (self->local_peers == NULL || self->local_processes == NULL
-        || self->processes == NULL) {
+    if (self->local_peers == NULL || self->local_processes == NULL) {
         return dl_fail_no_memory();
     }
-    for (int rank = 0; rank < self->size; rank++) {
-        self->processes[rank] =
-            self->bootstrap->endpoint.processes[self->origin_ranks[rank]];
-    }
+    self->processes = dl_endpoint_processes(&self->bootstrap->endpoint);
+    self->processes.ranks = self->origin_ranks;
     for (int local_rank = 0; local_rank < count; local_rank++) {
         self->local_peers[local_rank] = self->peers[ranks[local_rank]];
-        self->local_processes[local_rank] = self->processes[ranks[local_rank]];
+        self->local_processes[local_rank] =
+            dl_processes_find(&self->processes, ranks[local_rank]);
     }
     return DL_OK;
 }
@@ -390,7 +386,6 @@ open_hosts(dl_cpu_backend *self)
     self->hosts.notices = &self->notices;
     self->hosts.probes = &self->bootstrap->probes;
     self->hosts.origin_ranks = self->origin_ranks;
-    self->hosts.processes = self->processes;
     self->hosts.board = is_alone ? NULL : &self->board;
     self->hosts.exchange = is_alone ? NULL : &self->exchange;
     return dl_hosts_init(&self->hosts);

@@ -27,7 +27,7 @@ typedef struct dl_cpu_backend {
     dl_peer *peers;               /* by rank */
     dl_tcp_contacts tcp_contacts; /* the bootstrap's */
     int *origin_ranks;            /* by rank: rank in the bootstrap */
-    dl_process **processes;       /* by rank; the bootstrap's */
+    dl_processes processes;       /* the bootstrap's */
     dl_peer *local_peers;         /* by local rank; for the board */
     dl_process **local_processes; /* by local rank; the bootstrap's */
     dl_p2p *p2p;                  /* NULL for one rank */

@@ -112,23 +112,27 @@ dl_endpoint_verify(const dl_endpoint *endpoint, dl_bytes key, const dl_buffer *s
     return dl_record_mac_take(dl_buffer_bytes(stored), &mac, record);
 }
 
-static dl_status
-find_process(dl_endpoint *endpoint, int rank, const dl_process_id *id)
+static dl_process *
+find_process(void *context, int rank)
 {
-    dl_process_unref(endpoint->processes[rank]);
-    endpoint->processes[rank] = NULL;
-    return dl_process_find(id, &endpoint->processes[rank]);
+    dl_endpoint *self = context;
+
+    return dl_process_find_in(&self->processes[rank],
+                              &self->contacts.entries[rank].process);
+}
+
+dl_processes
+dl_endpoint_processes(dl_endpoint *endpoint)
+{
+    return (dl_processes){.find = find_process, .context = endpoint};
 }
 
 dl_status
 dl_endpoint_keep(dl_endpoint *endpoint, int rank, const dl_peer *peer,
                  const dl_contact *contact)
 {
-    DL_TRY(dl_contacts_put(&endpoint->contacts, rank, peer, contact,
-                           &endpoint->peers[rank]));
-    return endpoint->processes == NULL
-               ? DL_OK
-               : find_process(endpoint, rank, &contact->process);
+    return dl_contacts_put(&endpoint->contacts, rank, peer, contact,
+                           &endpoint->peers[rank]);
 }
 
 void
@@ -149,15 +153,12 @@ dl_endpoint_use_table(dl_endpoint *endpoint)
     if (memcmp(entries[own].token, endpoint->token, DL_TOKEN_SIZE) != 0) {
         return dl_endpoint_fail_twice(endpoint, own);
     }
-    for (int rank = 0; rank < endpoint->size; rank++) {
-        DL_TRY(find_process(endpoint, rank, &entries[rank].process));
-    }
     return DL_OK;
 }
 
 /* The join within a host knows nothing of other hosts: it sees a smaller group. */
 dl_status
-dl_endpoint_open_local(const dl_endpoint *endpoint, dl_endpoint *local)
+dl_endpoint_open_local(dl_endpoint *endpoint, dl_endpoint *local)
 {
     const dl_layout *layout = &endpoint->layout;
     int count = dl_layout_count(layout, layout->host);
@@ -181,7 +182,11 @@ dl_endpoint_open_local(const dl_endpoint *endpoint, dl_endpoint *local)
     memcpy(local->token, endpoint->token, sizeof local->token);
     for (int local_rank = 0; local_rank < count; local_rank++) {
         local->peers[local_rank] = endpoint->peers[local->names[local_rank]];
-        local->processes[local_rank] = endpoint->processes[local->names[local_rank]];
+        local->processes[local_rank] = find_process(endpoint, local->names[local_rank]);
+        if (local->processes[local_rank] == NULL) {
+            dl_endpoint_drop_local(local);
+            return dl_fail_no_memory();
+        }
         local->connections[local_rank] =
             endpoint->connections[local->names[local_rank]];
     }

@@ -47,7 +47,7 @@ typedef struct dl_endpoint {
     dl_contacts contacts;
     uint8_t token[DL_TOKEN_SIZE]; /* this rank's */
     dl_buffer record;             /* this rank's; empty once all records have come */
-    dl_process **processes;       /* by rank; owns a reference to each */
+    dl_process **processes;       /* by rank; NULL: not needed yet; owns references */
     dl_layout layout;
     const int *names;       /* by rank, for texts; NULL: the same ranks */
     const char *group_name; /* borrowed until dl_endpoint_open() returns */
@@ -93,8 +93,6 @@ dl_status dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *opti
 dl_status dl_endpoint_get_records(dl_endpoint *endpoint, dl_store *store,
                                   dl_deadline deadline);
 
-dl_records_digest dl_endpoint_digest(const dl_endpoint *endpoint);
-
 /* Fails with DL_MISMATCH and the name of a rank that differs unless another rank's
  * digest is that of this one. */
 dl_status dl_endpoint_compare(const dl_endpoint *endpoint,
@@ -102,6 +100,9 @@ dl_status dl_endpoint_compare(const dl_endpoint *endpoint,
 
 /* Returns what finds the ranks' addresses, as long as the endpoint stays in place. */
 dl_tcp_contacts dl_endpoint_tcp_contacts(const dl_endpoint *endpoint);
+
+/* Returns what finds the ranks' processes, as long as the endpoint stays in place. */
+dl_processes dl_endpoint_processes(dl_endpoint *endpoint);
 
 /* Makes endpoint->traffic for the operations of a join between hosts, unless it exists.
  * The first one in it is the gathering of the records, even where that is not
@@ -117,7 +118,7 @@ void dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store,
  * the host, and `names` has their ranks.  Sockets, connections and process references
  * stay owned by `endpoint`, which must outlive `local`.  dl_endpoint_drop_local()
  * frees the part. */
-dl_status dl_endpoint_open_local(const dl_endpoint *endpoint, dl_endpoint *local);
+dl_status dl_endpoint_open_local(dl_endpoint *endpoint, dl_endpoint *local);
 void dl_endpoint_drop_local(dl_endpoint *local);
 
 /* Closes the Unix socket, the connections to ranks of this host, and the traffic; the
@@ -153,11 +154,11 @@ dl_status dl_endpoint_verify(const dl_endpoint *endpoint, dl_bytes key,
 void dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contact);
 dl_status dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact);
 
-/* Keeps what was taken from a rank's record, and makes the entry of its process. */
+/* Keeps what was taken from a rank's record. */
 dl_status dl_endpoint_keep(dl_endpoint *endpoint, int rank, const dl_peer *peer,
                            const dl_contact *contact);
 
-/* Fills in the peers and processes of all ranks from the contacts' table.  DL_MISMATCH:
+/* Fills in the peers from the contacts' table.  DL_MISMATCH:
  * it has another process of this rank. */
 dl_status dl_endpoint_use_table(dl_endpoint *endpoint);
 

@@ -138,6 +138,12 @@ compare_hosts(const dl_endpoint *endpoint, int *hosts)
     for (int rank = 0; rank < endpoint->size; rank++) {
         const dl_host_id *host = &endpoint->contacts.entries[rank].host;
         dl_bytes key = {(const uint8_t *)host, sizeof *host};
+        /* Most ranks follow one of their host. */
+        if (rank > 0
+            && dl_host_id_equal(host, &endpoint->contacts.entries[rank - 1].host)) {
+            hosts[rank] = hosts[rank - 1];
+            continue;
+        }
         dl_map_entry *found = dl_map_find(&map, key);
         if (found == NULL) {
             found = &lowest[rank];

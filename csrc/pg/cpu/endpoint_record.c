@@ -95,32 +95,6 @@ dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
     return DL_OK;
 }
 
-/* The finishing step of a known generator (splitmix64). */
-static uint64_t
-mix_bits(uint64_t bits)
-{
-    bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    bits = (bits ^ bits >> 27) * UINT64_C(0x94d049bb133111eb);
-    return bits ^ bits >> 31;
-}
-
-/* The token is drawn for each record. */
-dl_records_digest
-dl_endpoint_digest(const dl_endpoint *endpoint)
-{
-    dl_records_digest digest = {.sums = {0}};
-
-    for (int rank = 0; rank < endpoint->size; rank++) {
-        uint64_t words[DL_TOKEN_SIZE / sizeof(uint64_t)];
-        memcpy(words, endpoint->contacts.entries[rank].token, sizeof words);
-        uint64_t part =
-            mix_bits(words[0] ^ mix_bits(words[1] ^ mix_bits((uint64_t)rank + 1)));
-        digest.sums[rank % DL_DIGEST_PARTS] += part;
-        digest.weighted[rank % DL_DIGEST_PARTS] += part * ((uint64_t)rank + 1);
-    }
-    return digest;
-}
-
 dl_status
 dl_endpoint_fail_twice(const dl_endpoint *endpoint, int rank)
 {
@@ -136,7 +110,7 @@ dl_endpoint_fail_twice(const dl_endpoint *endpoint, int rank)
 dl_status
 dl_endpoint_compare(const dl_endpoint *endpoint, const dl_records_digest *theirs)
 {
-    dl_records_digest own = dl_endpoint_digest(endpoint);
+    dl_records_digest own = dl_contacts_digest(&endpoint->contacts);
 
     if (memcmp(&own, theirs, sizeof own) == 0) {
         return DL_OK;

@@ -133,8 +133,11 @@ note_locked(dl_notices *self, const dl_head *head, const uint8_t *text)
         return;
     }
     self->has_ended[rank] = true;
-    if (head->detail == HAS_ENDED && self->options.processes != NULL) {
-        dl_process_set_ended(self->options.processes[rank]);
+    dl_process *process = head->detail == HAS_ENDED
+                              ? dl_processes_find(&self->options.processes, rank)
+                              : NULL;
+    if (process != NULL) {
+        dl_process_set_ended(process);
     }
     if (self->sequence == 0 || head->id < self->sequence) {
         self->error = error_of(self, rank, head, text);
@@ -290,8 +293,7 @@ dl_notices_watch(dl_notices *notices, int rank)
     }
     pthread_mutex_lock(&notices->lock);
     dl_peer_describe(&notices->options.peers[rank], rank, peer);
-    if (notices->options.processes != NULL
-        && dl_process_has_ended(notices->options.processes[rank])) {
+    if (dl_processes_has_ended(&notices->options.processes, rank)) {
         status = dl_fail(DL_PEER_LOST, "%s exited or was killed", peer);
     } else if (notices->has_ended[rank]) {
         bool is_named = strstr(notices->error.text, peer) != NULL;
@@ -438,8 +440,7 @@ is_receiver(const round *self, int rank)
     return host != layout->host_of[self->head.tag]
            && (self->head.detail != IS_EXPECTED_TIMEOUT
                || dl_layout_leader(layout, host) == rank)
-           && (options->processes == NULL
-               || !dl_process_has_ended(options->processes[rank]));
+           && !dl_processes_has_ended(&options->processes, rank);
 }
 
 static int

@@ -22,7 +22,7 @@ typedef struct dl_notices_options {
     const dl_layout *layout;
     const dl_peer *peers; /* by rank */
     dl_tcp_contacts tcp_contacts;
-    dl_process *const *processes; /* by rank; set as ended by a notice; or NULL */
+    dl_processes processes; /* set as ended by a notice */
     dl_listener *listener;
 } dl_notices_options;
 

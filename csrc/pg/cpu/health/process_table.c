@@ -71,6 +71,9 @@ static struct {
 /* Of a process whose entry may be gone. */
 static atomic_bool has_seen_end;
 
+/* Another host has reported an end. */
+static atomic_bool has_set_end;
+
 /* Subscribers and call sources, separate from the table.  Calling `read` may take a
  * while, and a wake-up must not wait for it, so there is a lock for each.  The lists
  * change with both held; `notifying` is taken first.  Calling `notify` takes even
@@ -216,10 +219,10 @@ id_bytes(const dl_process_id *id)
     return (dl_bytes){id->bytes, sizeof id->bytes};
 }
 
-dl_status
-dl_process_find(const dl_process_id *id, dl_process **process)
+/* Returns NULL if there is no memory. */
+static dl_process *
+find_locked(const dl_process_id *id)
 {
-    lock_table();
     dl_map_entry *entry = dl_map_find(&table.processes, id_bytes(id));
     dl_process *found = entry == NULL ? NULL : process_of(entry);
     if (found == NULL && (found = calloc(1, sizeof *found)) != NULL) {
@@ -233,9 +236,28 @@ dl_process_find(const dl_process_id *id, dl_process **process)
     if (found != NULL) {
         dl_reference_take(&found->references);
     }
+    return found;
+}
+
+dl_status
+dl_process_find(const dl_process_id *id, dl_process **process)
+{
+    lock_table();
+    *process = find_locked(id);
     unlock_table();
-    *process = found;
-    return found == NULL ? dl_fail_no_memory() : DL_OK;
+    return *process == NULL ? dl_fail_no_memory() : DL_OK;
+}
+
+dl_process *
+dl_process_find_in(dl_process **slot, const dl_process_id *id)
+{
+    lock_table();
+    if (*slot == NULL) {
+        *slot = find_locked(id);
+    }
+    dl_process *found = *slot;
+    unlock_table();
+    return found;
 }
 
 void
@@ -673,8 +695,15 @@ void
 dl_process_set_ended(dl_process *process)
 {
     if (!atomic_exchange(&process->has_ended, true)) {
+        atomic_store(&has_set_end, true);
         wake_all();
     }
+}
+
+bool
+dl_process_any_end_is_known(void)
+{
+    return atomic_load(&has_seen_end) || atomic_load(&has_set_end);
 }
 
 void

@@ -55,6 +55,10 @@ typedef struct dl_process dl_process;
  * reference, which dl_process_unref() gives back; NULL does nothing there. */
 dl_status dl_process_find(const dl_process_id *id, dl_process **process);
 void dl_process_ref(dl_process *process);
+
+/* As dl_process_find(), for threads that share `*slot`: the entry is made once, if the
+ * slot is NULL, and stays there.  Returns it, or NULL if there is no memory. */
+dl_process *dl_process_find_in(dl_process **slot, const dl_process_id *id);
 void dl_process_unref(dl_process *process);
 
 /* Watches the process by its two descriptors.  Takes ownership of both, also on
@@ -78,6 +82,39 @@ bool dl_process_any_has_ended(void);
 /* Marks the process as ended, as reported by another host, and wakes the subscribers'
  * waits.  May be called from any thread. */
 void dl_process_set_ended(dl_process *process);
+
+/* Returns whether the end of any process was ever found or reported.  May be called from
+ * any thread. */
+bool dl_process_any_end_is_known(void);
+
+/* The processes of a group's ranks: most of those of other hosts are never asked for, and
+ * need no entry. */
+typedef struct dl_processes {
+    /* Returns an entry that the context owns, or NULL if there is no memory; may be called
+     * from any thread.  NULL: no process is known. */
+    dl_process *(*find)(void *context, int rank);
+    void *context;
+    const int *ranks; /* by rank, that of the context; NULL: the same */
+} dl_processes;
+
+static inline dl_process *
+dl_processes_find(const dl_processes *processes, int rank)
+{
+    const int *ranks = processes->ranks;
+
+    return processes->find == NULL
+               ? NULL
+               : processes->find(processes->context,
+                                 ranks == NULL ? rank : ranks[rank]);
+}
+
+/* Returns whether the rank's process is known to have ended. */
+static inline bool
+dl_processes_has_ended(const dl_processes *processes, int rank)
+{
+    return dl_process_any_end_is_known()
+           && dl_process_has_ended(dl_processes_find(processes, rank));
+}
 
 /* Marks the processes that have ended by now, without blocking.  Does nothing unless
  * the table could not start its thread. */

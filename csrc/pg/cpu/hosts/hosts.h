@@ -46,21 +46,20 @@ typedef struct dl_hosts {
     dl_traffic *traffic;
     dl_notices *notices;
     dl_probes *probes;
-    const int *origin_ranks;      /* by rank, for the probes; NULL: the same ranks */
-    dl_process *const *processes; /* by rank; NULL: no process is known to end */
-    bool *is_end_known;   /* by local rank; used by dl_hosts_notify_ended() only */
-    int group;            /* hosts in a group; 1: there are no groups */
-    uint8_t block_class;  /* of the last all_to_all (slots.c); 0: not known */
-    uint64_t *come;       /* by host: last operation that it has come to */
-    size_t *starts;       /* scratch: of the blocks in a row */
-    size_t *ends;         /* scratch: of blocks in the order of the hosts */
-    uint8_t **blocks;     /* scratch: by host */
-    size_t *no_blocks;    /* the same, for empty ones */
-    dl_tensor *locals[2]; /* scratch: one tensor per rank of this host */
-    dl_buffer work;       /* scratch: this rank's data, contiguous */
-    dl_buffer incoming;   /* scratch: data from other hosts */
-    dl_buffer halves;     /* scratch: what passes through this leader */
-    dl_buffer flat;       /* scratch: contiguous copies of strided tensors */
+    const int *origin_ranks; /* by rank, for the probes; NULL: the same ranks */
+    bool *is_end_known;      /* by local rank; used by dl_hosts_notify_ended() only */
+    int group;               /* hosts in a group; 1: there are no groups */
+    uint8_t block_class;     /* of the last all_to_all (slots.c); 0: not known */
+    uint64_t *come;          /* by host: last operation that it has come to */
+    size_t *starts;          /* scratch: of the blocks in a row */
+    size_t *ends;            /* scratch: of blocks in the order of the hosts */
+    uint8_t **blocks;        /* scratch: by host */
+    size_t *no_blocks;       /* the same, for empty ones */
+    dl_tensor *locals[2];    /* scratch: one tensor per rank of this host */
+    dl_buffer work;          /* scratch: this rank's data, contiguous */
+    dl_buffer incoming;      /* scratch: data from other hosts */
+    dl_buffer halves;        /* scratch: what passes through this leader */
+    dl_buffer flat;          /* scratch: contiguous copies of strided tensors */
     /* of the current operation */
     dl_op_context phase;
     bool is_below;      /* waits for a leader that may wait for another one itself */

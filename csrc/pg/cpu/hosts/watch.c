@@ -112,7 +112,7 @@ check_told(const dl_hosts *hosts, int rank)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
-    if (hosts->processes == NULL || !dl_process_has_ended(hosts->processes[rank])) {
+    if (!dl_processes_has_ended(&hosts->notices->options.processes, rank)) {
         return DL_OK;
     }
     dl_peer_describe(&hosts->notices->options.peers[rank], rank, peer);

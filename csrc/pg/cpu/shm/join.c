@@ -469,7 +469,7 @@ send_answer(const dl_join *join, int fd)
     DL_TRY(dl_process_own_get(&own));
     dl_parcel parcel = {.fds = {own.lifeline, own.pidfd}, .fd_count = 2};
     dl_cores_own(&cores);
-    dl_records_digest digest = dl_endpoint_digest(all_ranks(join));
+    dl_records_digest digest = dl_contacts_digest(&all_ranks(join)->contacts);
     dl_put_answer(&parcel.bytes, &cores, &digest);
     dl_status status = dl_local_send(fd, &parcel, join->deadline);
     dl_parcel_fini(&parcel);

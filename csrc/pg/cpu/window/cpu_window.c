@@ -295,7 +295,12 @@ copy_group(part *self, const dl_cpu_window_group *group)
     (void)dl_backend_origin_ref(&group->bootstrap->base);
     self->bootstrap = group->bootstrap;
     memcpy(self->peers, group->peers, size * sizeof *self->peers);
-    memcpy(self->processes, group->processes, size * sizeof(dl_process *));
+    for (int rank = 0; rank < self->ranks.size; rank++) {
+        self->processes[rank] = dl_processes_find(&group->processes, rank);
+        if (self->processes[rank] == NULL) {
+            return dl_fail_no_memory();
+        }
+    }
     init_clients(self, group);
     return DL_OK;
 }
