@@ -7,7 +7,8 @@
 Peers take turns as in collectives.py.  `posts_16` begins 16 receives and 16 sends, then
 waits for each; `batch_16` passes operations that were made before to
 batch_isend_irecv(), and `new_batch_16` makes them as well.  MPIs call Irecv, Isend and
-Waitall for all three.
+Waitall for all three.  `loop` is messages_loop.c, between two ranks: only the copies
+through shared memory, of the parts and with the stores that are the fastest.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from measure import (
 from messages_peer import COUNTS
 from ranks import Runner, find_runners, measure_in_turns
 
-PEERS = ["distlite", *MPIS, "torch"]
+LOOP = "loop"
+PEERS = ["distlite", *MPIS, "torch", LOOP]
 SIZES = [8, KIB, 4 * KIB, 16 * KIB, 64 * KIB]
 ROUNDS = 5
 CELL_SECONDS, QUICK_CELL_SECONDS = 0.05, 0.005
@@ -68,14 +70,14 @@ def measure_all(
 
 def print_tables(found: Found, peers: Sequence[str]) -> None:
     """One for each number of ranks and placement: microseconds, and ours over the best
-    MPI's."""
+    MPI's and over the loop's."""
     times = with_best(medians(found))
-    header = ["op", "size", *(f"{peer} us" for peer in peers), f"/ {BEST}"]
+    header = ["op", "size", *(f"{peer} us" for peer in peers), f"/ {BEST}", f"/ {LOOP}"]
     for ranks, cores in sorted({(cell.ranks, cell.cores) for cell in times}):
         rows = [
             [cell.op, size_text(cell.size)]
             + [median_and_best(found[cell].get(peer)) for peer in peers]
-            + [ratio(sides.get("distlite"), sides.get(BEST))]
+            + [ratio(sides.get("distlite"), sides.get(other)) for other in (BEST, LOOP)]
             for cell, sides in times.items()
             if (cell.ranks, cell.cores) == (ranks, cores)
         ]

@@ -3,14 +3,18 @@
 
     messages_peer.py PEER RANK SIZE FOLDER PLAN
 
-As collectives_peer.py.  Each rank sends to the next one of a ring and receives from the
-one before it; `there_and_back` is between two neighbours.
+As collectives_peer.py; PEER may be loop, too: messages_loop.c, which moves the bytes of
+two ranks and does nothing else.  Each rank sends to the next one of a ring and receives
+from the one before it; `there_and_back` is between two neighbours.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import itertools
 import json
+import mmap
 import os
 import sys
 from collections.abc import Callable
@@ -20,8 +24,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from collectives_peer import ITEM_SIZE, Dist, Mpi, place_of, with_writing
-from measure import microseconds_of
+from measure import KIB, microseconds_of, time_warm
 from placement import of_both
+from processes import build_newer
 
 # Messages of one call in each direction.
 COUNTS = {
@@ -108,6 +113,84 @@ class DistMessages(Dist):
         return partial(dist.sendrecv, target, source, after, before)
 
 
+class Loop(DistMessages):
+    """messages_loop.c, with distlite's barrier around it.
+
+    Which parts and stores are the fastest depends on the size and on the cores."""
+
+    OPS = ("sendrecv", "isend_recv", "there_and_back")
+    PARTS = (8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB)
+    TRIAL_SECONDS = 0.02
+
+    def __init__(self, rank: int, size: int, folder: str) -> None:
+        super().__init__("distlite", rank, size, folder)
+        self._folder = folder
+        self._loop = load_loop()
+        self._numbers = itertools.count()
+
+    def bind_message(self, op: str, ends: Ends) -> Callable[[], Any]:
+        """One call of the op, of the fastest kind."""
+        if self.size != 2 or op not in self.OPS:
+            raise AttributeError("not in the loop")
+        bytes_of = ends.sources[0].nbytes
+        parts = [part for part in self.PARTS if part // 2 < bytes_of] or self.PARTS[:1]
+        kinds = list(itertools.product(parts, (False, True)))
+        trial = make_ends(self, op, bytes_of)
+        times = [
+            self.maximum(
+                time_warm(self, self._bind(op, trial, *kind), self.TRIAL_SECONDS)
+            )
+            for kind in kinds
+        ]
+        return self._bind(op, ends, *kinds[times.index(min(times))])
+
+    def _bind(
+        self, op: str, ends: Ends, part: int, is_streaming: bool
+    ) -> Callable[[], Any]:
+        side = ctypes.create_string_buffer(self._loop.loop_size())
+        side.memory = self._map(self._loop.loop_memory())  # which lives as long
+        self._loop.loop_open(side, side.memory, self.rank, part, is_streaming)
+        source, target = ends.sources[0], ends.targets[0]
+        send = (source.ctypes.data, source.nbytes)
+        receive = (target.ctypes.data, target.nbytes)
+        exchange = self._loop.loop_exchange
+        if op != "there_and_back":
+            return partial(exchange, side, *receive, *send)
+        steps = [
+            partial(exchange, side, None, 0, *send),
+            partial(exchange, side, *receive, None, 0),
+        ]
+        first, second = steps if self.rank == 0 else reversed(steps)
+
+        def there_and_back() -> None:
+            first()
+            second()
+
+        return there_and_back
+
+    def _map(self, size: int) -> Any:
+        """Memory that both ranks map: new each time, with all pages."""
+        name = f"{self._folder}/loop{next(self._numbers)}"
+        with open(name, "a+b") as file:
+            file.truncate(size)
+            flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+            memory = mmap.mmap(file.fileno(), size, flags)
+        self.barrier()
+        return (ctypes.c_uint8 * size).from_buffer(memory)
+
+
+def load_loop() -> ctypes.CDLL:
+    """Compiles it if it is newer."""
+    path = build_newer("messages_loop.c", "messages_loop.so", "-shared", "-fPIC")
+    loop = ctypes.PyDLL(str(path))
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    loop.loop_size.restype = loop.loop_memory.restype = size
+    loop.loop_open.argtypes = (pointer, pointer, ctypes.c_int, size, ctypes.c_bool)
+    loop.loop_exchange.argtypes = (pointer, pointer, size, pointer, size)
+    loop.loop_exchange.restype = None
+    return loop
+
+
 class MpiMessages(Mpi):
     """mpi4py on the MPI that the environment chooses."""
 
@@ -143,6 +226,15 @@ class MpiMessages(Mpi):
         return posts
 
 
+def make_peer(kind: str, rank: int, size: int, folder: str) -> Any:
+    """A rank of the library."""
+    if kind == "mpi":
+        return MpiMessages()
+    if kind == "loop":
+        return Loop(rank, size, folder)
+    return DistMessages(kind, rank, size, folder)
+
+
 def check(peer: Any, ends: Ends, call: Callable[[], Any]) -> None:
     """One call, whose result must be right."""
     for i, source in enumerate(ends.sources):
@@ -156,11 +248,7 @@ def check(peer: Any, ends: Ends, call: Callable[[], Any]) -> None:
 def main(kind: str, rank: str, size: str, folder: str, plan_text: str) -> None:
     """Every cell of the plan."""
     plan = json.loads(plan_text)
-    peer = (
-        MpiMessages()
-        if kind == "mpi"
-        else DistMessages(kind, int(rank), int(size), folder)
-    )
+    peer = make_peer(kind, int(rank), int(size), folder)
     place = place_of(peer, Path(folder))
     gc.disable()
     with open(f"{folder}/said" if peer.rank == 0 else os.devnull, "w") as said:

@@ -279,14 +279,20 @@ def build_stubs() -> Path:
 @functools.cache
 def build_load() -> Path:
     """Compile the load generator if its source is newer."""
-    source, program = FOLDER / "store_load.c", BUILD / "store_load"
+    return build_newer("store_load.c", "store_load")
+
+
+def build_newer(source_name: str, name: str, *flags: str) -> Path:
+    """Compile a source of this folder if it is newer than what it was compiled to."""
+    source, program = FOLDER / source_name, BUILD / name
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         BUILD.mkdir(parents=True, exist_ok=True)
         # Others may compile or run it now.
         made = program.with_suffix(f".{os.getpid()}")
         compiler = os.environ.get("CC", "gcc")
-        flags = ["-std=c11", "-D_GNU_SOURCE", "-O2"]
-        subprocess.run([compiler, *flags, str(source), "-o", str(made)], check=True)
+        always = ["-std=c11", "-D_GNU_SOURCE", "-O2"]
+        words = [compiler, *always, *flags, str(source), "-o", str(made)]
+        subprocess.run(words, check=True)
         made.replace(program)
     return program
 

@@ -8,6 +8,7 @@ import contextlib
 import ctypes.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -265,4 +266,6 @@ def find_python(peer: str, torch_python: str | None) -> str | None:
         return next((python for python in candidates if has_mpi(python, peer)), None)
     if peer == "torch":
         return torch_python
+    if peer == "loop" and not (shutil.which("gcc") and os.uname().machine == "x86_64"):
+        return None
     return next((p for p in candidates if has_module(p, "distlite")), None)
