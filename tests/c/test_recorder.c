@@ -329,6 +329,7 @@ start_member(const char *job, int rank)
     if (pid == 0) {
         close(orders[1]);
         dl_recorder_identify(job, rank, 4);
+        join("0");
         CHECK(write(answers[1], &byte, 1) == 1);
         CHECK(read(orders[0], &byte, 1) == 1);
         exit(byte == 'c' && dl_recorder_claim_table());

@@ -221,6 +221,8 @@ dl_recorder_join(dl_seat *seat, const char *name, const char *backend, int rank,
     make_once_locked("");
     if (is_made) {
         give_row_locked(seat, &group);
+        /* Not when the recording is made: then no process is in its job's folder yet. */
+        dl_job_folder_sweep(&folder);
     }
     pthread_mutex_unlock(&lock);
 }

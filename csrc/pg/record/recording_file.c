@@ -138,7 +138,6 @@ dl_job_folder_enter(dl_job_folder *self, const char *runtime, const char *name)
         return false;
     }
     dl_fork_guard(entered.fd);
-    entered.claimed = map_claim(entered.fd);
     *self = entered;
     return true;
 }
@@ -366,13 +365,7 @@ enter_job(dl_job_folder *folder, const char *runtime, const dl_recording_header 
     char name[NAME_SIZE];
 
     put_folder_name(name, header);
-    if (!dl_job_folder_enter(folder, runtime, name)) {
-        return false;
-    }
-    if (folder->is_new) {
-        sweep_folders(runtime, dl_deadline_after(SWEEP_LIMIT));
-    }
-    return true;
+    return dl_job_folder_enter(folder, runtime, name);
 }
 
 static void *
@@ -454,6 +447,14 @@ dl_recording_path(const dl_job_folder *folder, const dl_recording_header *header
     return size >= 0 && size < PATH_MAX;
 }
 
+/* Writes the path of the runtime folder that the folder is in. */
+static void
+put_runtime(char runtime[PATH_MAX], const dl_job_folder *folder)
+{
+    strcpy(runtime, folder->path);
+    *strrchr(runtime, '/') = '\0';
+}
+
 void
 dl_recording_move(const dl_recording_header *header, dl_job_folder *folder)
 {
@@ -464,8 +465,7 @@ dl_recording_move(const dl_recording_header *header, dl_job_folder *folder)
     if (folder->path[0] == '\0') {
         return;
     }
-    strcpy(runtime, folder->path);
-    *strrchr(runtime, '/') = '\0';
+    put_runtime(runtime, folder);
     if (!enter_job(&entered, runtime, header)) {
         return;
     }
@@ -489,6 +489,9 @@ dl_recording_remove(const dl_recording_header *header, dl_job_folder *folder)
 bool
 dl_job_folder_claim(dl_job_folder *folder, int64_t now, int64_t quiet)
 {
+    if (folder->claimed == NULL && folder->path[0] != '\0') {
+        folder->claimed = map_claim(folder->fd);
+    }
     _Atomic int64_t *claimed = folder->claimed == NULL ? &own_claim : folder->claimed;
     int64_t last = atomic_load(claimed);
 
@@ -501,6 +504,18 @@ dl_job_folder_end_claim(dl_job_folder *folder, int64_t now)
 {
     if (folder->claimed != NULL) {
         atomic_store(&folder->claimed[1], now);
+    }
+}
+
+void
+dl_job_folder_sweep(dl_job_folder *folder)
+{
+    char runtime[PATH_MAX];
+
+    if (folder->is_new) {
+        folder->is_new = false;
+        put_runtime(runtime, folder);
+        sweep_folders(runtime, dl_deadline_after(SWEEP_LIMIT));
     }
 }
 

@@ -30,9 +30,9 @@
 typedef struct dl_job_folder {
     char path[PATH_MAX];
     int fd;      /* valid where `path` is not empty */
-    bool is_new; /* this process made the folder */
+    bool is_new; /* this process made the folder, and has not swept since */
     /* When the job's last failure table was claimed, and, in the next word, when it was
-     * written; or NULL. */
+     * written; mapped by the first claim, as most processes make none; or NULL. */
     _Atomic int64_t *claimed;
 } dl_job_folder;
 
@@ -77,6 +77,11 @@ bool dl_job_folder_claim(dl_job_folder *folder, int64_t now, int64_t quiet);
 /* Notes that the claimed table is written, which a launcher
  * waits for (launch/errors.py). */
 void dl_job_folder_end_claim(dl_job_folder *folder, int64_t now);
+
+/* Removes the folders that dead jobs have left beside this one, as many as it can in a
+ * few milliseconds; if this process has made the folder, so that one process of each
+ * job does that, and once. */
+void dl_job_folder_sweep(dl_job_folder *folder);
 
 /* Removes the folders that dead jobs of this user left. */
 void dl_recordings_sweep(void);

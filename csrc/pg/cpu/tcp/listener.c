@@ -164,7 +164,9 @@ dl_listener_open(dl_listener *listener, const dl_tcp_contact *tcp)
     memcpy(listener->tcp.token, tcp->token, sizeof tcp->token);
     listener->tcp.secret = tcp->secret;
     listener->tcp.tls = tcp->tls;
-    listener->ended = calloc(DL_ENDED_LIMIT, sizeof *listener->ended);
+    /* Not zeroed: that would touch all of its pages, and groups on one host close the
+     * listener as soon as they know. */
+    listener->ended = malloc(DL_ENDED_LIMIT * sizeof *listener->ended);
     dl_status status =
         listener->ended == NULL ? dl_fail_no_memory() : open_sockets(listener, tcp);
     if (status != DL_OK) {
@@ -395,7 +397,10 @@ is_name(dl_bytes name, const char *group)
 static dl_ended_group *
 find_ended(const dl_listener *listener, dl_bytes name)
 {
-    for (int i = 0; i < DL_ENDED_LIMIT && name.size > 0; i++) {
+    uint64_t used = listener->ended_count;
+
+    used = used < DL_ENDED_LIMIT ? used : DL_ENDED_LIMIT;
+    for (uint64_t i = 0; i < used && name.size > 0; i++) {
         if (is_name(name, listener->ended[i].name)) {
             return &listener->ended[i];
         }

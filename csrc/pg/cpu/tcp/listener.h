@@ -123,7 +123,7 @@ typedef struct dl_listener {
     dl_list callers; /* whose connections have not been taken yet */
     dl_list probes;
     dl_list bells;         /* of dl_listener_bell */
-    dl_ended_group *ended; /* DL_ENDED_LIMIT entries, used cyclically */
+    dl_ended_group *ended; /* room for DL_ENDED_LIMIT, used cyclically */
     uint64_t ended_count;  /* groups that have ended so far */
     /* callers wait in the kernel, for lack of descriptors or memory, so that `fd` stays
      * readable */
