@@ -42,7 +42,8 @@ from measure import (
     table,
     write_json,
 )
-from shaped import Host, Shape, ShapedNetwork, build
+from processes import build
+from shaped import Host, Shape, ShapedNetwork
 
 PEER = str(Path(__file__).with_name("hosts_peer.py"))
 SIZES = [8, KIB, 16 * KIB, 128 * KIB, 512 * KIB, MIB, 16 * MIB, 100 * MIB]

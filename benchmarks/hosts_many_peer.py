@@ -2,9 +2,11 @@
 """The measured side of hosts_many.py: all ranks of one library, forked processes.
 
     hosts_many_peer.py MODULE HOSTS RANKS_PER_HOST CELLS
+    mpiexec ... hosts_many_peer.py mpi4py HOSTS RANKS_PER_HOST CELLS
 
-MODULE is distlite or torch.distributed, and CELLS "operation:bytes:calls,...".  Writes
-a line of JSON: milliseconds of the slowest rank, by step and cell.
+MODULE is distlite, torch.distributed or mpi4py, whose launcher starts the ranks, and
+CELLS "operation:bytes:calls,...".  Writes a line of JSON: milliseconds of the slowest
+rank, by step and cell.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import sys
 import tempfile
 import time
 import urllib.parse  # noqa: F401 - so that no rank has to import it
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,47 +54,97 @@ def call_of(dist: Any, torch: Any, op: str, size: int, ranks: int) -> Callable[[
     return lambda: dist.all_to_all(others, blocks)
 
 
+def mpi_call_of(mpi: Any, op: str, size: int, ranks: int) -> Callable[[], Any]:
+    """The same operation of mpi4py, whose blocks are side by side."""
+    world = mpi.COMM_WORLD
+    whole = arrays_of(None, max(size // 4, 1))
+    block = arrays_of(None, max(size // 4 // ranks, 1))
+    blocks, others = (arrays_of(None, block.size * ranks) for _ in range(2))
+    calls: dict[str, Callable[[], Any]] = {
+        "barrier": world.Barrier,
+        "all_reduce": lambda: world.Allreduce(mpi.IN_PLACE, whole),
+        "broadcast": lambda: world.Bcast(whole, ROOT),
+        "all_gather": lambda: world.Allgather(block, blocks),
+        "reduce_scatter": lambda: world.Reduce_scatter_block(blocks, block),
+        "all_to_all": lambda: world.Alltoall(others, blocks),
+    }
+    return calls[op]
+
+
+def time_of(call: Callable[[], Any], calls: int = 1) -> float:
+    """Milliseconds of a call."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - start) * 1e3 / calls
+
+
+def time_cells(
+    cells: str, call_of: Callable[[str, int], Callable[[], Any]], barrier: Any
+) -> dict[str, float]:
+    """Milliseconds of this rank, by cell."""
+    took = {}
+    for cell in filter(None, cells.split(",")):
+        op, size, calls = cell.split(":")
+        call = call_of(op, int(size))
+        call()
+        barrier()
+        took[f"{op}:{size}"] = time_of(call, int(calls))
+        # A rank that is done would take the others' cores for the next cell.
+        barrier()
+    return took
+
+
 def run_rank(
     module: str, rank: int, hosts: int, per_host: int, cells: str, at: str
-) -> Any:
+) -> dict[str, float]:
     """One rank; milliseconds by step."""
     os.environ["DISTLITE_HOST_HINT"] = f"host {rank // per_host}"
     dist = importlib.import_module(module)
     torch = importlib.import_module("torch") if module.startswith("torch") else None
     ranks = hosts * per_host
-    took: dict[str, float] = {}
-
-    def measure(name: str, calls: int, call: Callable[[], Any]) -> None:
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        took[name] = (time.perf_counter() - start) * 1e3 / calls
-
-    measure(
-        "init",
-        1,
-        lambda: dist.init_process_group(
-            "gloo", init_method=f"file://{at}", rank=rank, world_size=ranks
+    took = {
+        "init": time_of(
+            lambda: dist.init_process_group(
+                "gloo", init_method=f"file://{at}", rank=rank, world_size=ranks
+            )
         ),
+        "first barrier": time_of(dist.barrier),
+    }
+    took |= time_cells(
+        cells, lambda op, size: call_of(dist, torch, op, size, ranks), dist.barrier
     )
-    measure("first barrier", 1, dist.barrier)
-    for cell in filter(None, cells.split(",")):
-        op, size, calls = cell.split(":")
-        call = call_of(dist, torch, op, int(size), ranks)
-        call()
-        dist.barrier()
-        measure(f"{op}:{size}", int(calls), call)
-        # A rank that is done would take the others' cores for the next cell.
-        dist.barrier()
     took["descriptors"] = len(os.listdir("/proc/self/fd"))
     dist.barrier()
     dist.destroy_process_group()
     return took
 
 
+def run_mpi_rank(cells: str) -> None:
+    """A rank that a launcher has started, which has waited for all others to start when
+    MPI is initialised: that is not timed."""
+    mpi = importlib.import_module("mpi4py.MPI")
+    world = mpi.COMM_WORLD
+    took = {"first barrier": time_of(world.Barrier)}
+    took |= time_cells(
+        cells, lambda op, size: mpi_call_of(mpi, op, size, world.size), world.Barrier
+    )
+    told = world.gather(took)
+    if told is not None:
+        print_slowest(told)
+
+
+def print_slowest(told: Sequence[Mapping[str, float]]) -> None:
+    """The line of JSON."""
+    print(json.dumps({name: max(t[name] for t in told) for name in told[0]}))
+
+
 def main() -> None:
     """Forks the ranks, which share the imported modules, and begin together."""
     module, hosts, per_host, cells = sys.argv[1:]
+    if module == "mpi4py":
+        run_mpi_rank(cells)
+        return
     importlib.import_module(module)
     results = []
     wait, begin = os.pipe()
@@ -114,7 +166,7 @@ def main() -> None:
         told = [json.loads(os.read(read, 1 << 16) or "{}") for read in results]
     if not all(told):
         sys.exit(f"{sum(not t for t in told)} ranks failed")
-    print(json.dumps({name: max(t[name] for t in told) for name in told[0]}))
+    print_slowest(told)
 
 
 if __name__ == "__main__":

@@ -84,8 +84,10 @@ def cells_of(line: str) -> list[str]:
 
 
 def numbers_of(cell: str) -> tuple[float, ...]:
-    """Those of a cell such as '1,210 / 2,110'; none for one that was not measured."""
-    return tuple(float(n) for n in re.findall(r"[\d.]+", cell.replace(",", "")))
+    """Those of a cell such as '1,210 / 2,110'; none for one that was not measured, and
+    not a number for a side that was not, as in '12 / - / 14'."""
+    found = re.findall(r"[\d.]+|(?<=/ )-", cell.replace(",", ""))
+    return tuple(math.nan if n == "-" else float(n) for n in found)
 
 
 def section_of(heading: str, page: Path = PAGE) -> str:

@@ -130,7 +130,9 @@ class Load:
         how = [sockets, str(RELAY_CLIENTS)] if sockets else ["ours"] * ours
         self._sizes = parts(clients, LOAD_CLIENTS)
         self._processes = [
-            Process([str(build_load()), str(port), str(first), str(clients), *how])
+            Process(
+                [str(build("store_load")), str(port), str(first), str(clients), *how]
+            )
             for first in range(0, clients, LOAD_CLIENTS)
         ]
 
@@ -277,9 +279,9 @@ def build_stubs() -> Path:
 
 
 @functools.cache
-def build_load() -> Path:
-    """Compile the load generator if its source is newer."""
-    return build_newer("store_load.c", "store_load")
+def build(name: str) -> Path:
+    """Compile the program NAME.c of this folder if it is newer than the program."""
+    return build_newer(f"{name}.c", name, "-O3")
 
 
 def build_newer(source_name: str, name: str, *flags: str) -> Path:
@@ -289,9 +291,9 @@ def build_newer(source_name: str, name: str, *flags: str) -> Path:
         BUILD.mkdir(parents=True, exist_ok=True)
         # Others may compile or run it now.
         made = program.with_suffix(f".{os.getpid()}")
-        compiler = os.environ.get("CC", "gcc")
+        compiler = os.environ.get("CC", "gcc").split()
         always = ["-std=c11", "-D_GNU_SOURCE", "-O2"]
-        words = [compiler, *always, *flags, str(source), "-o", str(made)]
+        words = [*compiler, *always, *flags, str(source), "-o", str(made)]
         subprocess.run(words, check=True)
         made.replace(program)
     return program

@@ -8,13 +8,12 @@ for kernels without netem.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
-from measure import REPOSITORY, RESULTS
+from measure import REPOSITORY
+from processes import build
 
 sys.path.insert(0, str(REPOSITORY / "tests"))
 from netns import Host, Network
@@ -43,18 +42,6 @@ class Shape:
         rate = f"{self.mbit / 1000:g} Gbit/s" if self.mbit else "no limit"
         loss = f", {self.loss_percent:g} % lost" if self.loss_percent else ""
         return f"{rate}, {self.delay_us / 1000:g} ms each way{loss}, {self.congestion}"
-
-
-def build(name: str) -> Path:
-    """Compiles the program NAME.c of this folder if it is newer."""
-    source = Path(__file__).with_name(f"{name}.c")
-    program = RESULTS / name
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
-        RESULTS.mkdir(exist_ok=True)
-        compiler = os.environ.get("CC", "gcc").split()
-        flags = ["-std=c11", "-D_GNU_SOURCE", "-O3"]
-        subprocess.run([*compiler, *flags, str(source), "-o", str(program)], check=True)
-    return program
 
 
 class ShapedNetwork(Network):
