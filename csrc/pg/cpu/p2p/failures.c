@@ -124,7 +124,14 @@ fail_gone(const dl_message *self, int rank)
 
     describe_message(self, text);
     if (link != NULL) {
-        (void)(link->is_lost ? dl_rethrow(&link->cause) : watch_notices(engine, rank));
+        /* A rank that has given up the group may have told why before its process ended,
+         * so that nothing answers at its address. */
+        if (engine->options.notices != NULL) {
+            dl_notices_poll(engine->options.notices);
+        }
+        if (watch_notices(engine, rank) == DL_OK) {
+            (void)dl_rethrow(&link->cause);
+        }
         dl_error cause = *dl_last_error();
         dl_status status = cause.status == DL_PROTOCOL ? DL_PROTOCOL : DL_PEER_LOST;
         return dl_fail(status, "%s: %.1500s", text, cause.text);
