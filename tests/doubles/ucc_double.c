@@ -6,6 +6,7 @@
  * A reduction that UCC lacks "succeeds" with junk, as there.  For tests alone; found
  * only where DISTLITE_UCC_LIBRARY names it.
  *
+ * DOUBLE_UCC_VERSION=2: contexts exchange twice as many bytes, as another version may.
  * DOUBLE_UCC_FAIL=init|context|team|collective|post|request: what fails; collectives
  * fail from the second on.  While double_ucc_is_stalled is set nothing moves; while double_ucc_is_cut is
  * set progress fails, as when UCC's own network detects that a rank has ended.  Built
@@ -52,7 +53,7 @@ enum {
     FLOAT64 = 96,
 };
 
-#define RANKS 8
+#define RANKS 16
 
 typedef struct oob {
     int (*allgather)(void *, void *, size_t, void *, void **);
@@ -560,11 +561,12 @@ ucc_context_config_release(void *config)
 static int
 meet(const oob *way)
 {
-    char sent = 7;
-    char taken[RANKS];
+    char sent[2] = {7, 7};
+    char taken[2 * RANKS];
+    size_t bytes = setting("DOUBLE_UCC_VERSION", 1) == 1 ? 1 : sizeof sent;
     void *handle;
 
-    int status = way->allgather(&sent, taken, 1, way->user, &handle);
+    int status = way->allgather(sent, taken, bytes, way->user, &handle);
     if (status < 0) {
         return status;
     }

@@ -33,10 +33,7 @@ MAY_INCLUDE = {
         *(*_PG, "pg/record/*.h"),
         "pg/cpu/cpu_backend.h",  # which it has beside MPI
     ),
-    "pg/ucc": (
-        *(*_PG, "pg/agree/*.h"),
-        "pg/cpu/cpu_backend.h",  # which it has beside UCC
-    ),
+    "pg/ucc": (*_PG, "pg/cpu/cpu_backend.h"),  # which it has beside UCC
     "pg/fake": _PG,
     "python": (
         *(*_PG, "pg/record/*.h", "pg/agree/*.h", "pg/device/*.h", "pg/*/*_backend.h"),

@@ -210,7 +210,7 @@ def stop_at_some_time(
     return text
 
 
-def _count_sent(port: int) -> tuple[int, int]:
+def count_sent(port: int) -> tuple[int, int]:
     """Segments with data, of which each is a request, and bytes both ways of this
     process's connections to the port."""
     segments = size = 0
@@ -235,7 +235,7 @@ def count_requests(
     os.environ["DISTLITE_HOST_HINT"] = f"host {rank // locals_}"
     with dist.TCPStore("127.0.0.1", port) as store:
         store.barrier(f"begin/{prefix}", world_size)
-        before = _count_sent(port)
+        before = count_sent(port)
         time.sleep(late if rank == world_size - 1 else 0)
         dist.init_process_group(
             "gloo",
@@ -244,7 +244,7 @@ def count_requests(
             world_size=world_size,
             timeout=timedelta(seconds=60),
         )
-        after = _count_sent(port)
+        after = count_sent(port)
         dist.barrier()
         dist.destroy_process_group()
     return after[0] - before[0], after[1] - before[1]

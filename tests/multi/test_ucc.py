@@ -9,6 +9,8 @@ import ucc_ranks
 from doubles_build import nccl_doubles, ucc_double
 from workers import SOON, rank_outcomes, run_ranks
 
+import distlite
+
 REAL = os.environ.get("TEST_UCC_LIBRARY")
 GONE = "exited or was killed|exited, was killed, or left"
 no_real = pytest.mark.skipif(
@@ -234,9 +236,35 @@ def test_an_operation_that_no_rank_can_begin_breaks_the_group():
 
 
 @no_real
-def test_the_error_of_a_store_is_told_and_not_ucc_s_number():
-    said, _ = run_ranks(ucc_ranks.cut_off, 2, env=library())
-    assert "the store is gone" in said
+def test_ranks_with_other_versions_of_the_library():
+    found = run_ranks(ucc_ranks.versions, 3, env=library())
+    assert "rank 1 does not send 1 bytes to join the UCC context, as rank 0" in found[0]
+    for said in found:
+        assert "check that all ranks have the same version of the library" in said
+
+
+@pytest.mark.parametrize("size", [2, 16])
+def test_the_store_has_no_more_of_a_group_than_with_gloo(monkeypatch, size):
+    """Addresses go over messages of the CPU backend; nothing stays in the store."""
+    monkeypatch.setenv("DISTLITE_STORE_UNIX", "0")
+    keys = {}
+    with distlite.TCPStore("127.0.0.1", 0, is_master=True) as store:
+        for backend in ("gloo", "ucc"):
+            found = run_ranks(
+                ucc_ranks.store_traffic,
+                size,
+                env=library(),
+                port=store.port,
+                prefix=backend,
+                backend=backend,
+            )
+            for joining, then in found:
+                assert joining[0] < 20 and joining[1] < 2_500
+                assert then == (0, 0)
+            start = f"{backend}/"
+            own = [key for key in store.list_keys() if key.startswith(start)]
+            keys[backend] = sorted(key.removeprefix(start) for key in own)
+    assert keys["ucc"] == keys["gloo"]
 
 
 @pytest.mark.slow

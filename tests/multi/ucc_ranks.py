@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ from collective_ranks import (
     uneven,
 )
 from doubles_build import change_double
+from many_hosts_ranks import count_sent
 from operations import interrupt_once_in
-from wrapped_store import Wrapped
 
 import distlite
 from distlite import ReduceOp
@@ -582,30 +583,37 @@ def settings(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     return found
 
 
-class FailingStore(Wrapped):
-    """Fails to set keys of UCC's teams."""
-
-    def set(self, key: str, value: Any) -> None:
-        if "ucc/team/" in key:
-            raise RuntimeError("the store is gone")
-        self.below.set(key, value)
-
-
-def cut_off(rank: int, world_size: int, init_method: str) -> str:
-    """The store fails on rank 1 when UCC begins to make the team."""
-    store: distlite.Store = distlite.FileStore(
-        init_method.removeprefix("file://"), world_size
-    )
+def versions(rank: int, world_size: int, init_method: str) -> str:
+    """Rank 1 has another version of UCC."""
     if rank == 1:
-        store = FailingStore(store)
-    return error_of(
-        distlite.init_process_group,
-        "ucc",
-        store=store,
-        rank=rank,
-        world_size=world_size,
-        timeout=timedelta(seconds=60),
-    )
+        change_double("DISTLITE_UCC_LIBRARY", DOUBLE_UCC_VERSION=2)
+    return error_of(init, rank, world_size, init_method)
+
+
+def store_traffic(
+    rank: int, world_size: int, port: int, prefix: str, backend: str
+) -> list[tuple[int, int]]:
+    """Requests, and bytes both ways, of joining, and of what comes then."""
+    with distlite.TCPStore("127.0.0.1", port) as store:
+        store.barrier(f"begin {prefix}", world_size)
+        counts = [count_sent(port)]
+        distlite.init_process_group(
+            backend,
+            store=distlite.PrefixStore(prefix, store),
+            rank=rank,
+            world_size=world_size,
+            timeout=timedelta(seconds=60),
+        )
+        counts.append(count_sent(port))
+        part = distlite.new_group()
+        distlite.barrier(part)
+        distlite.barrier()
+        distlite.destroy_process_group()
+        counts.append(count_sent(port))
+    return [
+        (after[0] - before[0], after[1] - before[1])
+        for before, after in pairwise(counts)
+    ]
 
 
 def windows(rank: int, world_size: int, init_method: str) -> list[int]:

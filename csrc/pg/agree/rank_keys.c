@@ -114,16 +114,3 @@ dl_rank_keys_absent(const dl_rank_keys *self, dl_store *store, dl_rank_list *abs
     dl_rank_list_end(absent);
     return DL_OK;
 }
-
-dl_status
-dl_rank_keys_fail_absent(const dl_rank_keys *self, dl_store *store, const char *what,
-                         dl_deadline deadline)
-{
-    dl_error late = *dl_last_error();
-    dl_rank_list absent;
-
-    if (dl_rank_keys_absent(self, store, &absent) != DL_OK || absent.count == 0) {
-        return dl_rethrow(&late);
-    }
-    return dl_rank_list_fail(&absent, what, deadline);
-}

@@ -59,9 +59,4 @@ dl_status dl_rank_list_fail(const dl_rank_list *absent, const char *what,
 dl_status dl_rank_keys_absent(const dl_rank_keys *self, dl_store *store,
                               dl_rank_list *absent);
 
-/* Fails like dl_rank_list_fail() with those ranks; with the thread's last error if all
- * keys exist by now. */
-dl_status dl_rank_keys_fail_absent(const dl_rank_keys *self, dl_store *store,
-                                   const char *what, dl_deadline deadline);
-
 #endif

@@ -12,6 +12,7 @@
 #include "base/references.h"
 #include "base/thread.h"
 #include "pg/mpi/mpi_state.h"
+#include "pg/paired_gather.h"
 
 /* What a member tells the others, in the order of ranks. */
 typedef struct member {
@@ -19,39 +20,24 @@ typedef struct member {
     uint64_t wants_all;
 } member;
 
-/* Sends bytes to a rank, or receives them from it. */
-static dl_status
-pass_to_cpu(dl_mpi_backend *self, dl_op_type op, void *bytes, size_t size, int peer,
-            dl_deadline deadline)
-{
-    dl_call call = {.op = op, .tensor = dl_tensor_of_bytes(bytes, size), .peer = peer};
-    dl_work *work = NULL;
-
-    DL_TRY(self->pair.base.cpu->ops->post(self->pair.base.cpu, &call, deadline, &work));
-    dl_status status = dl_work_wait(work, deadline);
-    dl_work_unref(work);
-    return status;
-}
-
-/* Each member sends its own to the first one, which sends all of them to each. */
 static dl_status
 exchange_members(dl_mpi_backend *self, member *members, dl_deadline deadline)
 {
-    size_t all = (size_t)self->size * sizeof *members;
+    dl_paired_gather gather = {.cpu = self->pair.base.cpu,
+                               .what = "backend mpi",
+                               .rank = self->rank,
+                               .size = self->size,
+                               .deadline = deadline,
+                               .all = members};
+    dl_bytes own = {(const uint8_t *)&members[self->rank], sizeof *members};
+    bool is_done;
 
-    if (self->rank > 0) {
-        DL_TRY(pass_to_cpu(self, DL_SEND, &members[self->rank], sizeof *members, 0,
-                           deadline));
-        return pass_to_cpu(self, DL_RECV, members, all, 0, deadline);
+    dl_status status = dl_paired_gather_begin(&gather, own);
+    if (status == DL_OK) {
+        status = dl_paired_gather_test(&gather, dl_deadline_after(-1), &is_done);
     }
-    for (int rank = 1; rank < self->size; rank++) {
-        DL_TRY(pass_to_cpu(self, DL_RECV, &members[rank], sizeof *members, rank,
-                           deadline));
-    }
-    for (int rank = 1; rank < self->size; rank++) {
-        DL_TRY(pass_to_cpu(self, DL_SEND, members, all, rank, deadline));
-    }
-    return DL_OK;
+    dl_paired_gather_end(&gather);
+    return status;
 }
 
 /* Checks that the members can be in one communicator.  All come to the same result. */

@@ -29,7 +29,6 @@ destroy_team(dl_ucc_backend *self)
     int status = DL_UCC_IN_PROGRESS;
 
     self->exchange.deadline = deadline;
-    self->exchange.is_leaving = true;
     while (status == DL_UCC_IN_PROGRESS && !dl_deadline_passed(deadline)
            && dl_ucc_context_drive(self->context) == DL_OK) {
         status = ucc->team_destroy(self->team);
@@ -74,7 +73,6 @@ free_backend(dl_backend *backend)
         /* UCC may still use the exchange of a team that was not completed. */
         return;
     }
-    dl_ucc_exchange_fini(&self->exchange);
     pthread_mutex_destroy(&self->pair.lock);
     free(self);
 }
@@ -125,9 +123,11 @@ test_team(dl_ucc_backend *self, bool *is_made)
     return dl_ucc_check(ucc, status, what);
 }
 
+/* Ends later than the exchange, whose error names a rank. */
 static dl_status
 wait_for_team(dl_ucc_backend *self, dl_deadline deadline)
 {
+    dl_deadline end = dl_deadline_with_grace(deadline);
     dl_ucc_patience patience;
     bool is_made = false;
 
@@ -137,7 +137,7 @@ wait_for_team(dl_ucc_backend *self, dl_deadline deadline)
         if (is_made) {
             return DL_OK;
         }
-        if (dl_deadline_passed(deadline)) {
+        if (dl_deadline_passed(end)) {
             return dl_fail(DL_TIMEOUT,
                            "%s: UCC has not created a team within %" PRId64
                            "ms; another rank is late or gone",
@@ -165,7 +165,6 @@ make_team(dl_ucc_backend *self, dl_deadline deadline)
     void *context = self->context->handle;
     void *team = NULL;
 
-    self->exchange.deadline = deadline;
     DL_TRY(dl_ucc_exchange_explain(
         &self->exchange,
         dl_ucc_check(ucc, ucc->team_create(&context, 1, &params, &team),
@@ -206,7 +205,7 @@ options_beside(const dl_backend_options *options)
     dl_backend_options beside = *options;
 
     if (options->origin != NULL) {
-        beside.origin = dl_ucc_context_of(options->origin)->cpu_origin;
+        beside.origin = dl_ucc_context_of(options->origin)->cpu->origin;
     }
     return beside;
 }
@@ -242,7 +241,11 @@ open_backend(dl_ucc_backend *self, const dl_backend_options *options,
     if (options->size == 1) {
         return DL_OK;
     }
-    dl_ucc_exchange_init(&self->exchange, options, "team", self->pair.base.cpu);
+    self->exchange = (dl_ucc_exchange){.cpu = self->pair.base.cpu,
+                                       .what = "the UCC team",
+                                       .rank = options->rank,
+                                       .size = options->size,
+                                       .deadline = deadline};
     dl_status status = make_context_and_team(self, options, deadline);
     if (status == DL_OK) {
         return DL_OK;

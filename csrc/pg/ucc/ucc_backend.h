@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The UCC backend, for arrays in the CPU's memory.  The library is loaded at run time.
- * The ranks meet through the store: there is a team for each group, and one context for
- * all groups that are made out of one another, unless TORCH_UCC_SHARED_COMM=0 gives each
- * its own.  UCC moves data only while it is called, so a thread that waits for an
- * operation drives it: awake for as long as it should take, then between short sleeps.
- * UCC cannot cancel what it has begun: an operation that is given up makes the context
- * unusable, and with it all of its groups.
+ * There is a team for each group, and one context for all groups that are made out of one
+ * another, unless TORCH_UCC_SHARED_COMM=0 gives each its own.  UCC moves data only while
+ * it is called, so a thread that waits for an operation drives it: awake for as long as
+ * it should take, then between short sleeps.  UCC cannot cancel what it has begun: an
+ * operation that is given up makes the context unusable, and with it all of its groups.
  *
  * Beside it is a CPU backend of the same ranks.  It carries the messages and scans, which
- * UCC lacks, and lets the ranks meet before each collective, so that UCC gets only what
- * all ranks have begun. */
+ * UCC lacks, and the addresses that UCC exchanges, and lets the ranks meet before each
+ * collective, so that UCC gets only what all ranks have begun. */
 #ifndef DISTLITE_PG_UCC_UCC_BACKEND_H
 #define DISTLITE_PG_UCC_UCC_BACKEND_H
 

@@ -1,30 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a team needs: the library, the exchange of bytes through the store, and a
- * context. */
-#include <inttypes.h>
+ * What a team needs: the library, the exchange of bytes before UCC's network is up, and
+ * a context. */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/interrupt.h"
 #include "base/thread.h"
-#include "pg/agree/rank_keys.h"
+#include "pg/cpu/cpu_backend.h"
+#include "pg/paired_gather.h"
 #include "pg/ucc/ucc_backend.h"
 #include "pg/ucc/ucc_state.h"
 
 /* With this prefix UCC reads TORCH_UCC_X if that is set, and UCC_X otherwise. */
 #define PREFIX "TORCH"
 
-/* How long one request to the store may take before UCC makes progress with other
+/* How long an exchange waits for messages before UCC makes progress with other
  * things. */
 #define LOOK (20 * DL_MILLISECOND)
-
-/* The time for a request that the store answers at once. */
-#define PATIENCE DL_SECOND
-
-/* Key in the context's store: a rank has disabled the context, and will not leave it
- * together with the others. */
-#define DISABLED_KEY DL_LITERAL("ucc/disabled")
 
 static const char *const sonames[] = {"libucc.so.1", NULL};
 static const char *const folders[] = {"libucc/lib", "nvidia/ucc/lib", NULL};
@@ -107,10 +99,7 @@ dl_ucc_check(const dl_ucc_table *ucc, int status, const char *what)
 /* An exchange that is in progress. */
 typedef struct pending {
     dl_ucc_exchange *exchange;
-    uint8_t *target;
-    size_t bytes; /* from each rank */
-    uint64_t round;
-    bool is_done;
+    dl_paired_gather gather;
 } pending;
 
 static int
@@ -122,170 +111,54 @@ fail_exchange(dl_ucc_exchange *self)
     return DL_UCC_NO_MESSAGE;
 }
 
-static dl_bytes
-exchange_key(const dl_ucc_exchange *self, uint64_t round, int rank,
-             char text[DL_RANK_KEY_SIZE])
+static int
+end_exchange(void *request)
 {
-    int size = snprintf(text, DL_RANK_KEY_SIZE, "ucc/%s/%" PRIu64 "/%d", self->what,
-                        round, rank);
+    pending *self = request;
 
-    return (dl_bytes){(const uint8_t *)text, (size_t)size};
+    dl_paired_gather_end(&self->gather);
+    free(self);
+    return DL_UCC_OK;
 }
 
 static int
 begin_exchange(void *send, void *receive, size_t bytes, void *user, void **request)
 {
     dl_ucc_exchange *self = user;
-    char key[DL_RANK_KEY_SIZE];
     pending *made = malloc(sizeof *made);
 
     if (made == NULL) {
         (void)dl_fail_no_memory();
         return fail_exchange(self);
     }
-    *made = (pending){self, receive, bytes, self->round++, false};
-    if (dl_store_set(self->store, exchange_key(self, made->round, self->rank, key),
-                     (dl_bytes){send, bytes}, self->deadline)
-        != DL_OK) {
-        free(made);
+    *made = (pending){
+        .exchange = self,
+        .gather = {.cpu = self->cpu,
+                   .what = self->what,
+                   .rank = self->rank,
+                   .size = self->size,
+                   .deadline = self->deadline,
+                   .all = receive},
+    };
+    if (dl_paired_gather_begin(&made->gather, (dl_bytes){send, bytes}) != DL_OK) {
+        (void)end_exchange(made);
         return fail_exchange(self);
     }
     *request = made;
     return DL_UCC_OK;
 }
 
-static dl_bytes
-write_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
-{
-    const pending *self = context;
-
-    return exchange_key(self->exchange, self->round, rank, text);
-}
-
-/* Copies a rank's bytes, which are as many as this rank's. */
-static dl_status
-copy_values(const pending *self, int rank, const dl_buffer *value)
-{
-    if (value->size != self->bytes) {
-        return dl_fail(DL_PROTOCOL,
-                       "rank %d sent %zu bytes to create the UCC %s, not %zu; check "
-                       "that all ranks have the same version of UCC",
-                       rank, value->size, self->exchange->what, self->bytes);
-    }
-    memcpy(self->target + (size_t)rank * self->bytes, value->data, self->bytes);
-    return DL_OK;
-}
-
-static dl_status
-collect_values(pending *self, const dl_rank_keys *keys, dl_buffer *values)
-{
-    dl_ucc_exchange *exchange = self->exchange;
-    dl_deadline look = dl_deadline_earlier(exchange->deadline, LOOK);
-
-    dl_status status = dl_rank_keys_get(keys, exchange->store, values, look);
-    if (status == DL_TIMEOUT && dl_deadline_passed(exchange->deadline)) {
-        char what[32];
-        snprintf(what, sizeof what, "the UCC %s", exchange->what);
-        return dl_rank_keys_fail_absent(keys, exchange->store, what,
-                                        exchange->deadline);
-    }
-    for (int rank = 0; status == DL_OK && rank < exchange->size; rank++) {
-        status = copy_values(self, rank, &values[rank]);
-    }
-    self->is_done = status == DL_OK;
-    return status;
-}
-
-static dl_status
-poll_exchange(pending *self)
-{
-    int size = self->exchange->size;
-    dl_buffer *values = dl_rank_values_new(size);
-    dl_rank_keys keys = {0};
-    dl_status status =
-        values == NULL ? DL_NO_MEMORY : dl_rank_keys_init(&keys, size, write_key, self);
-
-    if (status == DL_OK) {
-        status = collect_values(self, &keys, values);
-    }
-    dl_rank_keys_fini(&keys);
-    dl_rank_values_free(values, size);
-    return status;
-}
-
-/* Fails if a rank has disabled the context that this one leaves. */
-static dl_status
-check_disabled(const dl_ucc_exchange *self)
-{
-    dl_bytes key = DISABLED_KEY;
-    bool is_disabled = false;
-
-    (void)dl_store_check(self->store, &key, 1, &is_disabled,
-                         dl_deadline_earlier(self->deadline, LOOK));
-    return is_disabled ? dl_fail(DL_PEER_LOST, "another rank does not leave the UCC %s",
-                                 self->what)
-                       : DL_OK;
-}
-
-/* Checks between requests whether the exchange has to end. */
-static dl_status
-check_exchange(const dl_ucc_exchange *self)
-{
-    if (self->is_leaving) {
-        return check_disabled(self);
-    }
-    for (int rank = 0; rank < self->size; rank++) {
-        if (rank != self->rank
-            && self->watcher->ops->watch(self->watcher, rank) != DL_OK) {
-            return dl_fail_while("creating the UCC %s", self->what);
-        }
-    }
-    return dl_interrupt_check();
-}
-
 static int
 test_exchange(void *request)
 {
     pending *self = request;
-    dl_ucc_exchange *exchange = self->exchange;
+    bool is_done;
 
-    if (self->is_done) {
-        return DL_UCC_OK;
+    if (dl_paired_gather_test(&self->gather, dl_deadline_after(LOOK), &is_done)
+        != DL_OK) {
+        return fail_exchange(self->exchange);
     }
-    dl_status status = poll_exchange(self);
-    if (status == DL_TIMEOUT && !dl_deadline_passed(exchange->deadline)) {
-        status = check_exchange(exchange);
-    }
-    if (status != DL_OK) {
-        return fail_exchange(exchange);
-    }
-    return self->is_done ? DL_UCC_OK : DL_UCC_IN_PROGRESS;
-}
-
-static int
-end_exchange(void *request)
-{
-    free(request);
-    return DL_UCC_OK;
-}
-
-void
-dl_ucc_exchange_init(dl_ucc_exchange *exchange, const dl_backend_options *options,
-                     const char *what, dl_backend *watcher)
-{
-    *exchange = (dl_ucc_exchange){
-        .store = dl_store_ref(options->store),
-        .what = what,
-        .rank = options->rank,
-        .size = options->size,
-        .watcher = watcher,
-    };
-}
-
-void
-dl_ucc_exchange_fini(dl_ucc_exchange *exchange)
-{
-    dl_store_unref(exchange->store);
+    return is_done ? DL_UCC_OK : DL_UCC_IN_PROGRESS;
 }
 
 dl_status
@@ -330,7 +203,7 @@ open_library(dl_ucc_context *self)
 }
 
 static dl_status
-create_context(dl_ucc_context *self, dl_deadline deadline)
+create_context(dl_ucc_context *self)
 {
     const dl_ucc_table *ucc = self->ucc;
     dl_ucc_context_params params = {
@@ -339,7 +212,6 @@ create_context(dl_ucc_context *self, dl_deadline deadline)
     };
     void *config = NULL;
 
-    self->exchange.deadline = deadline;
     DL_TRY(dl_ucc_check(ucc, ucc->context_config_read(self->library, NULL, &config),
                         "ucc_context_config_read"));
     int status = ucc->context_create(self->library, &params, config, &self->handle);
@@ -358,17 +230,17 @@ destroy_context(dl_ucc_context *self)
 {
     bool has_lost_rank = atomic_load(&self->has_lost_rank);
 
+    self->exchange.cpu = self->cpu;
     self->exchange.deadline = dl_deadline_after(has_lost_rank ? 0 : DL_UCC_GRACE);
-    self->exchange.is_leaving = true;
     if (self->handle != NULL) {
         (void)self->ucc->context_destroy(self->handle);
     }
     if (self->library != NULL) {
         (void)self->ucc->finalize(self->library);
     }
-    dl_ucc_exchange_fini(&self->exchange);
-    if (self->cpu_origin != NULL) {
-        dl_backend_origin_unref(self->cpu_origin);
+    if (self->cpu != NULL) {
+        self->cpu->ops->leave(self->cpu);
+        self->cpu->ops->free(self->cpu);
     }
     pthread_rwlock_destroy(&self->drivers);
     pthread_mutex_destroy(&self->lock);
@@ -384,6 +256,21 @@ free_context(dl_backend_origin *origin)
         && !atomic_load(&self->is_disabled)) {
         destroy_context(self);
     }
+}
+
+/* Makes the CPU backend with which the ranks leave, out of that of the group. */
+static dl_status
+make_cpu_backend(dl_ucc_context *self, const dl_backend_options *options,
+                 const dl_backend *cpu, dl_deadline deadline)
+{
+    char name[256];
+    dl_backend_options own = *options;
+
+    snprintf(name, sizeof name, "%.240s/context", options->group_name);
+    own.group_name = name;
+    own.origin = cpu->origin;
+    own.origin_ranks = cpu->origin_ranks;
+    return dl_cpu_backend_new(&own, deadline, &self->cpu);
 }
 
 dl_status
@@ -403,13 +290,17 @@ dl_ucc_context_new(const dl_backend_options *options, dl_backend *cpu,
     pthread_mutex_init(&self->lock, NULL);
     self->ucc = ucc;
     self->fork_generation = dl_fork_generation();
-    dl_ucc_exchange_init(&self->exchange, options, "context", cpu);
-    if (cpu->origin != NULL) {
-        self->cpu_origin = dl_backend_origin_ref(cpu->origin);
-    }
-    dl_status status = open_library(self);
+    self->exchange = (dl_ucc_exchange){.cpu = cpu,
+                                       .what = "the UCC context",
+                                       .rank = options->rank,
+                                       .size = options->size,
+                                       .deadline = deadline};
+    dl_status status = make_cpu_backend(self, options, cpu, deadline);
     if (status == DL_OK) {
-        status = create_context(self, deadline);
+        status = open_library(self);
+    }
+    if (status == DL_OK) {
+        status = create_context(self);
     }
     if (status != DL_OK) {
         destroy_context(self);
@@ -463,6 +354,5 @@ dl_ucc_context_disable(dl_ucc_context *context, const char *group_name,
     /* Threads that found it enabled leave; no others come. */
     pthread_rwlock_wrlock(&context->drivers);
     pthread_rwlock_unlock(&context->drivers);
-    (void)dl_store_set(context->exchange.store, DISABLED_KEY, DL_LITERAL("1"),
-                       dl_deadline_after(PATIENCE));
+    context->cpu->ops->abort(context->cpu, cause);
 }

@@ -18,29 +18,20 @@
 #include "base/deadline.h"
 #include "pg/paired_backend.h"
 #include "pg/ucc/ucc_layout.h"
-#include "store/store.h"
 
 /* The exchange of bytes that UCC needs before its own network is up (its "out-of-band"
- * all-gather): each rank puts its bytes into the store and reads those of all others.
- * UCC calls it from the thread that creates, progresses or destroys a context or team,
- * so that thread sets the deadline up to which it may block.  The first error is kept
- * here, because UCC passes on only a number. */
+ * all-gather), over messages of a CPU backend.  UCC calls it from the thread that
+ * creates, progresses or destroys a context or team, so that thread sets the deadline up
+ * to which it may block.  The first error is kept here, because UCC passes on only a
+ * number. */
 typedef struct dl_ucc_exchange {
-    dl_store *store;  /* a reference */
-    const char *what; /* "context" or "team"; part of the keys */
+    dl_backend *cpu;  /* borrowed */
+    const char *what; /* for errors */
     int rank;
     int size;
-    /* only for the one thread that is in UCC for this exchange */
-    uint64_t round;
-    dl_deadline deadline;
-    dl_backend *watcher; /* asked which ranks are gone, until this rank leaves */
-    bool is_leaving;     /* interrupts are ignored: no caller could handle them */
-    dl_error error;      /* the first failure; DL_OK: none so far */
+    dl_deadline deadline; /* only for the one thread that is in UCC for this exchange */
+    dl_error error;       /* the first failure; DL_OK: none so far */
 } dl_ucc_exchange;
-
-void dl_ucc_exchange_init(dl_ucc_exchange *exchange, const dl_backend_options *options,
-                          const char *what, dl_backend *watcher);
-void dl_ucc_exchange_fini(dl_ucc_exchange *exchange);
 
 /* Returns `status` of a call of UCC, or fails with the error of the exchange, if there
  * was one: it says more than UCC's number. */
@@ -62,8 +53,9 @@ typedef struct dl_ucc_context {
     void *library;
     void *handle;
     uint32_t fork_generation;
-    /* a reference, for the CPU backends of further groups */
-    dl_backend_origin *cpu_origin;
+    /* Of the same ranks, which leave the context when their groups are gone.  Owned; its
+     * origin is that of the CPU backends of further groups. */
+    dl_backend *cpu;
     dl_ucc_exchange exchange;
     /* a rank is lost: ranks that leave do not wait for it */
     atomic_bool has_lost_rank;
@@ -75,8 +67,8 @@ typedef struct dl_ucc_context {
     dl_error cause;
 } dl_ucc_context;
 
-/* Creates a context.  Called by all ranks of `options`, over the same store; `cpu` is a
- * backend of the same ranks, and is only used during the call. */
+/* Creates a context.  Called by all ranks of `options`; `cpu` is a backend of the same
+ * ranks, and is only used during the call. */
 dl_status dl_ucc_context_new(const dl_backend_options *options, dl_backend *cpu,
                              dl_deadline deadline, dl_ucc_context **context);
 
