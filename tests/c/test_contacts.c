@@ -178,6 +178,12 @@ CHECK_CASE(damaged_tables_are_refused)
         }
         dl_contacts_fini(&other);
     }
+    /* A rank would greet others by the digest of records that it does not have. */
+    CHECK_OK(dl_contacts_init(&other, 0, 3));
+    CHECK_OK(dl_buffer_set(&copy, table));
+    copy.data[left.entries[1].token - table.data] ^= 1;
+    CHECK_STATUS(dl_contacts_take(&other, &copy), DL_PROTOCOL);
+    dl_contacts_fini(&other);
     CHECK_OK(dl_contacts_init(&other, 0, 3));
     CHECK_STATUS(dl_contacts_make_table(&other), DL_PROTOCOL);
     CHECK_CONTAINS(dl_last_error()->text, "no record of rank 0 came");

@@ -2,6 +2,8 @@
  *
  * Notices of other hosts, which do not come over the links: the failures that these
  * report, and whether they are alive.  Every rank is a host of its own. */
+#define DL_RANKS_LIMIT 300
+
 #include <signal.h>
 #include <sys/socket.h>
 #include <time.h>

@@ -198,23 +198,27 @@ mix_bits(uint64_t bits)
 }
 
 /* The token is drawn for each record. */
-dl_records_digest
-dl_contacts_digest(const dl_contacts *contacts)
+static dl_records_digest
+digest_of(const dl_contact_entry *entries, int size)
 {
     dl_records_digest digest = {.sums = {0}};
 
-    if (contacts->digest != NULL) {
-        return *contacts->digest;
-    }
-    for (int rank = 0; rank < contacts->size; rank++) {
+    for (int rank = 0; rank < size; rank++) {
         uint64_t words[DL_TOKEN_SIZE / sizeof(uint64_t)];
-        memcpy(words, contacts->entries[rank].token, sizeof words);
+        memcpy(words, entries[rank].token, sizeof words);
         uint64_t part =
             mix_bits(words[0] ^ mix_bits(words[1] ^ mix_bits((uint64_t)rank + 1)));
         digest.sums[rank % DL_DIGEST_PARTS] += part;
         digest.weighted[rank % DL_DIGEST_PARTS] += part * ((uint64_t)rank + 1);
     }
     return digest;
+}
+
+dl_records_digest
+dl_contacts_digest(const dl_contacts *contacts)
+{
+    return contacts->digest != NULL ? *contacts->digest
+                                    : digest_of(contacts->entries, contacts->size);
 }
 
 static size_t
@@ -237,8 +241,11 @@ has_way(const dl_contact_entry *entry, dl_bytes tails)
 
 /* Names end within the tails, because these end with a zero. */
 static dl_status
-check_entries(const dl_contact_entry *entries, int size, dl_bytes tails)
+check_entries(const table_head *head, const dl_contact_entry *entries, int size,
+              dl_bytes tails)
 {
+    dl_records_digest digest = digest_of(entries, size);
+
     for (int rank = 0; rank < size; rank++) {
         const dl_contact_entry *entry = &entries[rank];
         if (entry->tail == 0) {
@@ -249,7 +256,9 @@ check_entries(const dl_contact_entry *entries, int size, dl_bytes tails)
             return dl_fail(DL_PROTOCOL, "the record of rank %d is damaged", rank);
         }
     }
-    return DL_OK;
+    return memcmp(&digest, &head->digest, sizeof digest) == 0
+               ? DL_OK
+               : dl_fail(DL_PROTOCOL, "the table of all ranks is damaged");
 }
 
 /* Uses the table from now on.  The records of one that came over a link are checked; the
@@ -270,7 +279,7 @@ use_table(dl_contacts *contacts, dl_bytes table, bool is_checked)
     dl_contact_entry *entries = (void *)(uintptr_t)(table.data + sizeof *head);
     dl_bytes tails = {table.data + before, table.size - before};
     if (!is_checked) {
-        DL_TRY(check_entries(entries, contacts->size, tails));
+        DL_TRY(check_entries(head, entries, contacts->size, tails));
     }
     contacts->digest = &head->digest;
     contacts->entries = entries;
