@@ -24,6 +24,8 @@
 #define LONG_YIELD DL_MILLISECOND
 #define SHARED_CORE_SPAN (100 * DL_MILLISECOND)
 
+static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+
 atomic_uint dl_fork_count;
 static atomic_int own_pid;
 static _Atomic uint64_t guarded[GUARDED_DESCRIPTORS / WORD_BITS];
@@ -34,8 +36,12 @@ dl_thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
     sigset_t all;
     sigset_t old;
 
-    /* A new thread inherits the signal mask. */
+    /* A new thread inherits the signal mask.  Faults of its own are left to the program's
+     * handlers, such as Python's faulthandler. */
     sigfillset(&all);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        sigdelset(&all, faults[i]);
+    }
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int error = pthread_create(thread, NULL, run, argument);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

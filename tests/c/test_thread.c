@@ -195,6 +195,7 @@ CHECK_CASE(threads_of_ours_get_no_signals)
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(sigismember(&theirs, SIGINT) == 1);
     CHECK(sigismember(&theirs, SIGTERM) == 1);
+    CHECK(sigismember(&theirs, SIGSEGV) == 0);
     read_signal_mask(&mine);
     CHECK(sigismember(&mine, SIGINT) == 0);
 }
