@@ -353,7 +353,7 @@ MUTANTS = {
     ),
     "a failure is not passed on to other hosts": Mutant(
         "pg/cpu/health/notices.c",
-        "        send_notice(notices, head, message, deadline);\n    }\n}",
+        "        send_own(notices, head, message, deadline);\n    }\n}",
         "        (void)deadline;\n    }\n}",
         "collectives",
         seed=8005,
