@@ -66,6 +66,7 @@ def test_the_store_passes_some_seeds() -> None:
 # of its own (924). A server that has no descriptor for the folder of its journal does
 # not replace that (204143); one that starts with less than the whole of a damaged
 # journal may replace it at once (738), and its disk is not full any more (4451).
+# The thread that tells other hosts ends when its last two wake-ups are read as one (20677).
 @pytest.mark.parametrize(
     ("stage", "seed"),
     [
@@ -83,7 +84,7 @@ def test_the_store_passes_some_seeds() -> None:
         *(("join", seed) for seed in (1877, 3649, 4322, 4566, 4730, 6626)),
         *(("join", seed) for seed in (29409, 93953)),
         *(("damage", seed) for seed in (738, 4451)),
-        *(("collectives", seed) for seed in (353, 924, 2439, 4394)),
+        *(("collectives", seed) for seed in (353, 924, 2439, 4394, 20677)),
     ],
 )
 def test_a_seed_that_failed_once_passes(stage: str, seed: int) -> None:

@@ -398,18 +398,17 @@ run_notifier(void *argument)
     detector *self = argument;
     bool goes_on = false;
 
-    for (;;) {
+    /* Its last wake-up may have been read together with one before. */
+    while (!atomic_load(&self->stops)) {
         struct pollfd entry = {.fd = self->untold, .events = POLLIN};
         uint64_t events;
         (void)poll(&entry, 1, goes_on ? (int)(DL_END_RETRY / DL_MILLISECOND) : -1);
-        if (atomic_load(&self->stops)) {
-            return NULL;
-        }
         ssize_t size = read(self->untold, &events, sizeof events);
-        if (size > 0 || goes_on) {
+        if (!atomic_load(&self->stops) && (size > 0 || goes_on)) {
             goes_on = notify_all();
         }
     }
+    return NULL;
 }
 
 static void
