@@ -25,9 +25,9 @@ typedef struct dl_paired_gather {
     dl_deadline deadline;
     void *all; /* receives the bytes of all ranks, by rank; borrowed */
     /* the rest is set by dl_paired_gather_begin() */
-    size_t bytes;    /* of each rank */
-    uint8_t *blocks; /* those of the ranks from this one on, each after its size */
-    int count;       /* how many have come */
+    size_t bytes;      /* of each rank */
+    uint8_t *blocks;   /* those of the ranks from this one on, each after its size */
+    int count;         /* how many have come */
     dl_work *works[2]; /* of the round: what is sent and received; NULL: ended well */
 } dl_paired_gather;
 

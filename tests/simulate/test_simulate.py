@@ -66,7 +66,8 @@ def test_the_store_passes_some_seeds() -> None:
 # of its own (924). A server that has no descriptor for the folder of its journal does
 # not replace that (204143); one that starts with less than the whole of a damaged
 # journal may replace it at once (738), and its disk is not full any more (4451).
-# The thread that tells other hosts ends when its last two wake-ups are read as one (20677).
+# The thread that tells other hosts ends when its last two wake-ups are read as one
+# (20677).
 @pytest.mark.parametrize(
     ("stage", "seed"),
     [
