@@ -56,6 +56,7 @@ REAL = {
     "pthread_setname_np": "of NCCL, which is not loaded",
     "pthread_setspecific": "follows pthread_key_create()",
     "sigaction": "of MPI, which is not loaded",
+    "sigdelset": "runs have no signals",
     "sigfillset": "runs have no signals",
     "sysconf": "a limit of memory that no run reaches",
 }
