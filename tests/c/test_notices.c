@@ -332,6 +332,20 @@ CHECK_CASE(a_crowd_passes_the_notice_on)
     papers_fini(&self.all);
 }
 
+/* Only ranks that could still answer are waited for. */
+CHECK_CASE(a_crowd_does_not_wait_for_ranks_that_have_ended)
+{
+    static crowd self;
+    int64_t start = dl_now();
+
+    papers_init(&self.all, CROWD);
+    dl_listener_fini(&self.all.traffics.listeners[1]);
+    crowd_send(&self, 4 * PATIENCE);
+    read_until_sent(&self);
+    CHECK(dl_now() - start < PATIENCE);
+    papers_fini(&self.all);
+}
+
 /* Those who would pass it on have ended, do not answer, or do not read. */
 CHECK_CASE(a_crowd_is_told_without_those_who_do_not_answer)
 {

@@ -180,10 +180,8 @@ read_locked(dl_notices *self, notice *from)
     int error;
     dl_head head;
 
-    dl_error before = *dl_last_error();
     bool has_ended =
         dl_transport_read(&from->transport, &room, 1, &got, &error) != DL_OK;
-    (void)dl_rethrow(&before);
     from->got += got;
     if (from->got < DL_HEAD_SIZE) {
         return has_ended;
@@ -221,12 +219,16 @@ accept_locked(dl_notices *self)
 }
 
 /* Takes in all notices that have arrived.  A sender that is slow, or stopped in the
- * middle, delays no other one's. */
+ * middle, delays no other one's.  Keeps the thread's last error. */
 static void
 take_in_locked(dl_notices *self)
 {
     while (accept_locked(self)) {
     }
+    if (dl_list_is_empty(&self->arriving)) {
+        return;
+    }
+    dl_error before = *dl_last_error();
     for (dl_list *node = self->arriving.next; node != &self->arriving;) {
         notice *from = DL_LIST_ENTRY(node, notice, node);
         node = node->next;
@@ -235,6 +237,7 @@ take_in_locked(dl_notices *self)
             drop_notice(from);
         }
     }
+    (void)dl_rethrow(&before);
 }
 
 dl_status
@@ -326,9 +329,8 @@ typedef struct round {
     int left_count;
 } round;
 
-/* Returns whether all was sent, or nothing can be.  The frame fits the socket's send
- * buffer, which is empty. */
-static bool
+/* The frame fits the socket's send buffer, which is empty. */
+static void
 send_frame(const round *self, connection *to)
 {
     uint8_t bytes[DL_HEAD_SIZE];
@@ -337,14 +339,11 @@ send_frame(const round *self, connection *to)
                             {(void *)self->message->text, head.size}};
     size_t sent;
 
-    if (dl_link_call(&to->link) == DL_OK && !to->link.is_open) {
-        return false;
-    }
     head.total = (uint64_t)to->rest.first;
     head.length = (uint64_t)to->rest.end;
     dl_head_put(bytes, &head);
     (void)dl_link_write(&to->link, parts, 2, &sent);
-    return true;
+    to->is_sent = true;
 }
 
 /* Returns whether there is an answer, or none will come. */
@@ -365,8 +364,14 @@ read_answer(connection *to)
 static bool
 advance_connection(const round *self, connection *to)
 {
-    to->is_sent = to->is_sent || send_frame(self, to);
-    return to->is_sent && (to->rest.first == to->rest.end || read_answer(to));
+    if (!to->is_sent) {
+        dl_status status = dl_link_call(&to->link);
+        if (!to->link.is_open) {
+            return status != DL_OK;
+        }
+        send_frame(self, to);
+    }
+    return to->rest.first == to->rest.end || read_answer(to);
 }
 
 static void

@@ -446,11 +446,12 @@ dl_hosts_notify_ended(void *context)
 {
     dl_hosts *hosts = context;
     int size = hosts->board == NULL ? 0 : hosts->board->options.size;
-    dl_deadline deadline = dl_deadline_after(TELLING_PATIENCE);
     bool is_pending = false;
     int untold = 0;
 
-    dl_notices_pass_on(hosts->notices, deadline);
+    /* Has a time of its own, so that nothing is left untold for it. */
+    dl_notices_pass_on(hosts->notices, dl_deadline_after(TELLING_PATIENCE));
+    dl_deadline deadline = dl_deadline_after(TELLING_PATIENCE);
     for (int local_rank = 0; local_rank < size; local_rank++) {
         untold += is_untold(hosts, local_rank);
     }
