@@ -8,8 +8,9 @@
  * The array goes along a chain of connections, piece by piece: in a broadcast each process
  * passes on what it receives; in an all_reduce it adds its own first, and the sums come
  * back along the chain.  No algorithm moves fewer bytes through sockets in all: those of the
- * array for each process but one, twice in an all_reduce.  Prints milliseconds of the
- * slowest process by "OPERATION:BYTES" as JSON, without other operations. */
+ * array for each process but one, twice in an all_reduce.  Prints a line of JSON as soon as
+ * a cell is measured: milliseconds of the slowest process by "OPERATION:BYTES"; other
+ * operations are left out. */
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -160,7 +161,8 @@ measure(meeting *shared, const place *self, int rank, int count, const char *cel
         longest = took > longest ? took : longest;
     }
     if (rank == 0) {
-        printf("\"%.*s\": %.4f", (int)(end - cell), cell, longest);
+        printf("{\"%.*s\": %.4f}\n", (int)(end - cell), cell, longest);
+        fflush(stdout);
     }
     pthread_barrier_wait(&shared->barrier);
     free(data);
@@ -169,18 +171,12 @@ measure(meeting *shared, const place *self, int rank, int count, const char *cel
 static void
 run_process(meeting *shared, const place *self, int rank, int count, char *cells)
 {
-    const char *comma = "{";
-
     for (char *cell = strtok(cells, ","); cell != NULL; cell = strtok(NULL, ",")) {
         if (strncmp(cell, "all_reduce:", 11) == 0
             || strncmp(cell, "broadcast:", 10) == 0) {
-            fputs(rank == 0 ? comma : "", stdout);
-            comma = ", ";
             measure(shared, self, rank, count, cell);
         }
     }
-    fputs(rank == 0 ? (*comma == '{' ? "{}\n" : "}\n") : "", stdout);
-    fflush(stdout);
 }
 
 static meeting *

@@ -5,8 +5,8 @@
     mpiexec ... hosts_many_peer.py mpi4py HOSTS RANKS_PER_HOST CELLS
 
 MODULE is distlite, torch.distributed or mpi4py, whose launcher starts the ranks, and
-CELLS "operation:bytes:calls,...".  Writes a line of JSON: milliseconds of the slowest
-rank, by step and cell.
+CELLS "operation:bytes:calls,...", with the most calls that are timed.  Writes a line of
+JSON as soon as a step or a cell is measured: milliseconds of the slowest rank.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ import sys
 import tempfile
 import time
 import urllib.parse  # noqa: F401 - so that no rank has to import it
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import IO, Any
 
 import numpy as np
 
 ROOT = 0
+# Milliseconds that a cell may take, by its first call; one more is timed anyway.
+CELL_MILLISECONDS = 2000
 
 
 def arrays_of(torch: Any, count: int) -> Any:
@@ -80,44 +83,56 @@ def time_of(call: Callable[[], Any], calls: int = 1) -> float:
 
 
 def time_cells(
-    cells: str, call_of: Callable[[str, int], Callable[[], Any]], barrier: Any
-) -> dict[str, float]:
-    """Milliseconds of this rank, by cell."""
-    took = {}
+    cells: str,
+    call_of: Callable[[str, int], Callable[[], Any]],
+    barrier: Callable[[], Any],
+    share: Callable[[Any], Any],
+) -> Iterator[tuple[str, float]]:
+    """Milliseconds of this rank, by cell.  `share` broadcasts an array of the root,
+    whose first call decides how many are timed."""
     for cell in filter(None, cells.split(",")):
-        op, size, calls = cell.split(":")
+        op, size, most = cell.split(":")
         call = call_of(op, int(size))
-        call()
+        affordable = CELL_MILLISECONDS / time_of(call)
+        calls = np.array([min(int(most), max(int(affordable), 1))], np.int32)
+        share(calls)
         barrier()
-        took[f"{op}:{size}"] = time_of(call, int(calls))
+        took = time_of(call, int(calls[0]))
         # A rank that is done would take the others' cores for the next cell.
         barrier()
-    return took
+        yield f"{op}:{size}", took
 
 
 def run_rank(
     module: str, rank: int, hosts: int, per_host: int, cells: str, at: str
-) -> dict[str, float]:
+) -> Iterator[tuple[str, float]]:
     """One rank; milliseconds by step."""
     os.environ["DISTLITE_HOST_HINT"] = f"host {rank // per_host}"
     dist = importlib.import_module(module)
     torch = importlib.import_module("torch") if module.startswith("torch") else None
     ranks = hosts * per_host
-    took = {
-        "init": time_of(
+
+    def share(array: Any) -> None:
+        dist.broadcast(array if torch is None else torch.from_numpy(array), ROOT)
+
+    yield (
+        "init",
+        time_of(
             lambda: dist.init_process_group(
                 "gloo", init_method=f"file://{at}", rank=rank, world_size=ranks
             )
         ),
-        "first barrier": time_of(dist.barrier),
-    }
-    took |= time_cells(
-        cells, lambda op, size: call_of(dist, torch, op, size, ranks), dist.barrier
     )
-    took["descriptors"] = len(os.listdir("/proc/self/fd"))
+    yield "first barrier", time_of(dist.barrier)
+    yield from time_cells(
+        cells,
+        lambda op, size: call_of(dist, torch, op, size, ranks),
+        dist.barrier,
+        share,
+    )
+    yield "descriptors", len(os.listdir("/proc/self/fd"))
     dist.barrier()
     dist.destroy_process_group()
-    return took
 
 
 def run_mpi_rank(cells: str) -> None:
@@ -125,18 +140,30 @@ def run_mpi_rank(cells: str) -> None:
     MPI is initialised: that is not timed."""
     mpi = importlib.import_module("mpi4py.MPI")
     world = mpi.COMM_WORLD
-    took = {"first barrier": time_of(world.Barrier)}
-    took |= time_cells(
-        cells, lambda op, size: mpi_call_of(mpi, op, size, world.size), world.Barrier
+    first = [("first barrier", time_of(world.Barrier))]
+    timed = time_cells(
+        cells,
+        lambda op, size: mpi_call_of(mpi, op, size, world.size),
+        world.Barrier,
+        lambda array: world.Bcast(array, ROOT),
     )
-    told = world.gather(took)
+    for name, took in chain(first, timed):
+        print_slowest(name, world.gather(took))
+
+
+def print_slowest(name: str, told: Sequence[float] | None) -> None:
+    """A line of JSON, where the times of all ranks are known."""
     if told is not None:
-        print_slowest(told)
+        print(json.dumps({name: max(told)}), flush=True)
 
 
-def print_slowest(told: Sequence[Mapping[str, float]]) -> None:
-    """The line of JSON."""
-    print(json.dumps({name: max(t[name] for t in told) for name in told[0]}))
+def collect(results: Sequence[IO[str]]) -> None:
+    """Prints what the ranks write, a step at a time, until they end."""
+    while any(lines := [result.readline() for result in results]):
+        if not all(lines):
+            sys.exit(f"{lines.count('')} ranks failed")
+        steps = [json.loads(line) for line in lines]
+        print_slowest(steps[0][0], [took for _, took in steps])
 
 
 def main() -> None:
@@ -149,24 +176,22 @@ def main() -> None:
     results = []
     wait, begin = os.pipe()
     with tempfile.TemporaryDirectory() as folder:
+        at = f"{folder}/store"
         for rank in range(int(hosts) * int(per_host)):
             read, write = os.pipe()
             if os.fork() == 0:
-                for inherited in (read, begin, *results):
+                for inherited in (read, begin, *(r.fileno() for r in results)):
                     os.close(inherited)
                 os.read(wait, 1)
-                took = run_rank(
-                    module, rank, int(hosts), int(per_host), cells, f"{folder}/store"
-                )
-                os.write(write, json.dumps(took).encode())
+                for step in run_rank(
+                    module, rank, int(hosts), int(per_host), cells, at
+                ):
+                    os.write(write, f"{json.dumps(step)}\n".encode())
                 os._exit(0)
             os.close(write)
-            results.append(read)
+            results.append(os.fdopen(read))
         os.close(begin)
-        told = [json.loads(os.read(read, 1 << 16) or "{}") for read in results]
-    if not all(told):
-        sys.exit(f"{sum(not t for t in told)} ranks failed")
-    print_slowest(told)
+        collect(results)
 
 
 if __name__ == "__main__":

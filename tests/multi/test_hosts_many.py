@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -32,20 +33,53 @@ def test_each_side_measures_the_cells(benchmark, side):
         pytest.skip("its environment is made by benchmarks/mpis.py")
     # Ranks of MPI spin, and take each other's cores.
     for op in module.OPS if side == "distlite" else ["all_reduce"]:
-        took = module.run(side, programs[side], HOSTS, op, options)
-        assert {f"{op}:{size}" for size in SIZES} <= set(took)
+        cells = module.cells_of(op, HOSTS, options)
+        took = dict(module.run(side, programs[side], HOSTS, cells, options))
+        assert {cell.rpartition(":")[0] for cell in cells} <= set(took)
         assert min(took.values()) > 0
 
 
-def test_a_side_that_does_not_end_loses_that_operation(benchmark, capfd):
+def measured(module, options, op="all_reduce"):
+    """What distlite's ranks measure, by cell."""
+    found = defaultdict(lambda: defaultdict(list))
+    programs = {"distlite": sys.executable}
+    module.measure_op(op, HOSTS, programs, options, found)
+    return {cell: sides["distlite"] for cell, sides in found.items()}
+
+
+def test_a_side_that_does_not_end_loses_the_rest_of_that_operation(benchmark, capfd):
     module, options = benchmark
-    options.patience = 0.01
-    assert module.run("distlite", sys.executable, HOSTS, "barrier", options) == {}
-    assert "distlite, 3 hosts, barrier: ran out of time" in capfd.readouterr().err
+    options.patience, options.rounds = 0.001, 2
+    assert measured(module, options)["all_reduce:8"] == ["> 0.001 s"]
+    told = capfd.readouterr()
+    assert "3 hosts, all_reduce 8 B, distlite: > 0.001 s" in told.out
+    assert "distlite, 3 hosts: > 0.001 s" in told.err
 
 
-def test_the_table_has_a_dash_for_each_side_that_is_missing(benchmark):
+def test_a_side_keeps_what_it_measured_before_it_failed(benchmark, monkeypatch):
+    module, options = benchmark
+    options.rounds = 1
+    program = 'echo "{\\"barrier:0\\": 1.5}"; echo "{\\"all_reduce:8\\": 2}"; exit 1'
+    command = ["sh", "-c", program]
+    monkeypatch.setattr(module, "command_of", lambda *_: command)
+    found = measured(module, options)
+    assert found == {
+        "barrier:0": [1.5],
+        "all_reduce:8": [2],
+        "all_reduce:65536": ["failed"],
+    }
+
+
+def test_arrays_that_fill_the_memory_are_left_out(benchmark, monkeypatch):
+    module, options = benchmark
+    monkeypatch.setattr(module, "MEMORY", 2 * 4 * HOSTS * 65535)
+    assert module.cells_of("all_to_all", HOSTS, options) == ["all_to_all:8:2"]
+    assert len(module.cells_of("broadcast", HOSTS, options)) == len(SIZES)
+
+
+def test_the_table_says_which_sides_are_missing_or_did_not_end(benchmark):
     module, _ = benchmark
-    cells = {"barrier:0": {"distlite": [1.0], "openmpi5": [1234.0]}}
+    cells = {"barrier:0": {"distlite": [1.0], "openmpi5": [1234.0, "> 60 s"]}}
     line = module.summary({"2": cells}).splitlines()[-1]
-    assert line == "| barrier | 1 / - / 1,230 |"
+    assert line == "| barrier | 1 / - / > 60 s |"
+    assert module.result_text(1234.0) == "1,230"
