@@ -31,11 +31,8 @@ static void
 put(dl_contacts *contacts, int rank, const dl_contact *contact)
 {
     dl_peer peer = {.pid = 10 + rank, .host = rank % 2 == 0 ? "even" : "odd"};
-    dl_peer kept;
 
-    CHECK_OK(dl_contacts_put(contacts, rank, &peer, contact, &kept));
-    CHECK_EQUAL(kept.pid, peer.pid);
-    CHECK_TEXT(kept.host, peer.host);
+    CHECK_OK(dl_contacts_put(contacts, rank, &peer, contact));
 }
 
 static void
@@ -68,8 +65,6 @@ check_three(const dl_contacts *contacts)
     CHECK_EQUAL(contacts->entries[0].host.hint, contacts->entries[1].host.hint);
     CHECK_EQUAL(contacts->entries[0].host.stack, contacts->entries[2].host.stack);
     CHECK(contacts->entries[0].host.hint != contacts->entries[2].host.hint);
-    CHECK_EQUAL(dl_contacts_leader(contacts, 1), 0);
-    CHECK_EQUAL(dl_contacts_leader(contacts, 2), 2);
 }
 
 static void
@@ -88,8 +83,10 @@ put_three(dl_contacts *contacts)
 }
 
 static void
-check_peers(const dl_contacts *contacts)
+check_table(const dl_contacts *contacts)
 {
+    CHECK_EQUAL(dl_contacts_leader(contacts, 1), 0);
+    CHECK_EQUAL(dl_contacts_leader(contacts, 2), 2);
     for (int rank = 0; rank < 3; rank++) {
         dl_peer peer = dl_contacts_peer(contacts, rank);
         CHECK_EQUAL(peer.pid, 10 + rank);
@@ -122,7 +119,7 @@ CHECK_CASE(a_table_has_what_was_put)
     CHECK_OK(dl_contacts_make_table(&left));
     CHECK_OK(dl_contacts_make_table(&left));
     check_three(&left);
-    check_peers(&left);
+    check_table(&left);
     /* Another host has it as it is, in place of what it knew. */
     CHECK_OK(dl_contacts_init(&right, 2, 3));
     put(&right, 2, &own);
@@ -130,7 +127,7 @@ CHECK_CASE(a_table_has_what_was_put)
     CHECK_OK(dl_contacts_take(&right, &copy));
     CHECK_EQUAL(copy.size, 0);
     check_three(&right);
-    check_peers(&right);
+    check_table(&right);
     /* A rank of that host maps it. */
     CHECK_OK(dl_contacts_share(&right, &file));
     check_three(&right);
@@ -140,7 +137,7 @@ CHECK_CASE(a_table_has_what_was_put)
     close(file);
     dl_contacts_fini(&right);
     check_three(&member);
-    check_peers(&member);
+    check_table(&member);
     CHECK(dl_bytes_equal(dl_contacts_table(&member), dl_contacts_table(&left)));
     dl_contacts_fini(&member);
     dl_contacts_fini(&left);
@@ -237,10 +234,10 @@ CHECK_CASE(a_failed_allocation_leaves_the_contact_before)
     dl_tcp_contact tcp;
 
     CHECK_OK(dl_contacts_init(&contacts, 0, 1));
-    CHECK_OK(dl_contacts_put(&contacts, 0, &peer, &contact, &peer));
+    CHECK_OK(dl_contacts_put(&contacts, 0, &peer, &contact));
     memset(contact.problem, 'x', sizeof contact.problem - 1);
     dl_check_fail_allocation_at(1);
-    CHECK_STATUS(dl_contacts_put(&contacts, 0, &peer, &contact, &peer), DL_NO_MEMORY);
+    CHECK_STATUS(dl_contacts_put(&contacts, 0, &peer, &contact), DL_NO_MEMORY);
     CHECK(dl_check_allocation_failed());
     dl_contacts_find_tcp(&contacts, 0, &tcp);
     CHECK_EQUAL(tcp.count, 1);
@@ -260,11 +257,11 @@ CHECK_CASE(a_contact_is_found_where_it_has_moved)
         dl_peer peer = {.pid = 5, .host = "a.host"};
         contact.problem[0] = '\0';
         CHECK_OK(dl_contacts_init(&contacts, 0, 1));
-        CHECK_OK(dl_contacts_put(&contacts, 0, &peer, &contact, &peer));
+        CHECK_OK(dl_contacts_put(&contacts, 0, &peer, &contact));
         memset(contact.problem, 'x', sizeof contact.problem - 1);
         peer.host = long_name;
         dl_check_fail_allocation_at(++number);
-        (void)dl_contacts_put(&contacts, 0, &peer, &contact, &peer);
+        (void)dl_contacts_put(&contacts, 0, &peer, &contact);
         dl_contacts_find_tcp(&contacts, 0, &tcp);
         CHECK_EQUAL(tcp.count, 1);
         CHECK(dl_address_equal(&tcp.addresses[0], &contact.tcp.addresses[0]));
@@ -277,25 +274,26 @@ CHECK_CASE(the_ranks_of_a_host_have_one_name)
 {
     dl_contacts contacts;
     dl_contact contact = contact_of(0, "left");
-    dl_peer peers[4];
     char name[] = "a.host";
     char own[DL_HOST_NAME_SIZE];
     char text[DL_PEER_TEXT_SIZE];
 
     CHECK_OK(dl_contacts_init(&contacts, 0, 4));
     dl_peer peer = {.pid = 5, .host = name};
-    CHECK_OK(dl_contacts_put(&contacts, 0, &peer, &contact, &peers[0]));
-    CHECK_OK(dl_contacts_put(&contacts, 1, &(dl_peer){6, ""}, &contact, &peers[1]));
-    CHECK_OK(dl_contacts_put(&contacts, 2, &peer, &contact, &peers[2]));
+    CHECK_OK(dl_contacts_put(&contacts, 0, &peer, &contact));
+    CHECK_OK(dl_contacts_put(&contacts, 1, &(dl_peer){6, ""}, &contact));
+    CHECK_OK(dl_contacts_put(&contacts, 2, &peer, &contact));
     dl_peer_own(&peer, own);
-    CHECK_OK(dl_contacts_put(&contacts, 3, &peer, &contact, &peers[3]));
+    CHECK_OK(dl_contacts_put(&contacts, 3, &peer, &contact));
     name[0] = 'b';
     own[0] = '\0';
-    CHECK_EQUAL(peers[0].pid, 5);
-    CHECK_TEXT(peers[0].host, "a.host");
-    CHECK_TEXT(peers[1].host, "");
-    CHECK(peers[2].host == peers[0].host);
-    CHECK(peers[3].pid == getpid() && peers[3].host[0] != '\0');
+    dl_peer first = dl_contacts_peer(&contacts, 0);
+    dl_peer last = dl_contacts_peer(&contacts, 3);
+    CHECK_EQUAL(first.pid, 5);
+    CHECK_TEXT(first.host, "a.host");
+    CHECK_TEXT(dl_contacts_peer(&contacts, 1).host, "");
+    CHECK(dl_contacts_peer(&contacts, 2).host == first.host);
+    CHECK(last.pid == getpid() && last.host[0] != '\0');
     dl_peer_describe(&(dl_peer){.pid = 3}, 4, text);
     CHECK_TEXT(text, "rank 4 (pid 3 on host )");
     dl_contacts_fini(&contacts);

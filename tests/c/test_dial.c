@@ -36,8 +36,10 @@ open_fixture(fixture *f, bool uses_tls)
     tcp.tls = f->tls;
     memset(tcp.token, 7, sizeof tcp.token);
     CHECK_OK(dl_listener_open(&f->listener, &tcp));
-    dl_link_options options = {
-        .group = "g", .there = &f->peer, .rank = 1, .use = DL_FOR_MESSAGES};
+    dl_link_options options = {.group = "g",
+                               .peers = dl_peers_of(&f->peer),
+                               .rank = 1,
+                               .use = DL_FOR_MESSAGES};
     dl_link_options_aim(&options, &f->listener.tcp, 0);
     dl_link_init(&f->link, &options);
 }

@@ -30,8 +30,9 @@ open_one(int rank, int size, void *unused)
     (void)unused;
     CHECK_OK(dl_endpoint_open(&endpoint, &options, dl_deadline_after(5 * DL_SECOND)));
     for (int peer = 0; peer < size; peer++) {
-        CHECK_EQUAL(endpoint.peers[peer].pid, getpid());
-        CHECK(endpoint.peers[peer].host[0] != '\0');
+        dl_peer found = dl_peers_find(&endpoint.peers, peer);
+        CHECK_EQUAL(found.pid, getpid());
+        CHECK(found.host[0] != '\0');
         dl_contacts_socket(&endpoint.contacts, peer, socket);
         CHECK_OK(dl_local_check(socket));
         CHECK(peer == rank
@@ -124,17 +125,18 @@ CHECK_CASE(a_gather_that_breaks_anywhere_leaves_no_memory)
 
 CHECK_CASE(a_table_with_another_process_of_this_rank_is_refused)
 {
-    dl_peer peers[2] = {{.pid = 1}};
-    dl_endpoint endpoint = {.rank = 1, .size = 2, .peers = peers, .token = {1}};
+    dl_endpoint endpoint = {.rank = 1, .size = 2, .token = {1}};
     dl_contact contact = {.socket = ""};
     dl_peer peer = {.pid = 7, .host = "h"};
 
     CHECK_OK(dl_contacts_init(&endpoint.contacts, 1, 2));
+    endpoint.peers =
+        (dl_peers){.find = dl_contacts_peer, .context = &endpoint.contacts};
     for (int rank = 0; rank < 2; rank++) {
         CHECK_OK(dl_endpoint_keep(&endpoint, rank, &peer, &contact));
     }
     CHECK_OK(dl_contacts_make_table(&endpoint.contacts));
-    CHECK_STATUS(dl_endpoint_use_table(&endpoint), DL_MISMATCH);
+    CHECK_STATUS(dl_endpoint_check_own(&endpoint), DL_MISMATCH);
     CHECK_CONTAINS(dl_last_error()->text,
                    "rank 1 (pid 7 on host h) was started a second time");
     dl_contacts_fini(&endpoint.contacts);
@@ -149,7 +151,7 @@ CHECK_CASE(a_rank_that_is_in_two_lists_differently_is_named)
 
     for (int i = 0; i < 2; i++) {
         ends[i] = (dl_endpoint){.size = SIZE,
-                                .peers = peers,
+                                .peers = dl_peers_of(peers),
                                 .contacts = {.size = SIZE, .entries = entries[i]}};
         for (int rank = 0; rank < SIZE; rank++) {
             peers[rank] = (dl_peer){.pid = 100 + rank, .host = "h"};
@@ -484,7 +486,7 @@ CHECK_CASE(many_without_links_find_what_few_find)
     }
     CHECK_OK(open_with_others(&endpoint, 1, 12));
     CHECK_EQUAL(endpoint.layout.host_count, 1);
-    CHECK_EQUAL(endpoint.peers[11].pid, 81);
+    CHECK_EQUAL(dl_peers_find(&endpoint.peers, 11).pid, 81);
     dl_endpoint_fini(&endpoint);
     for (int rank = 2; rank < 12; rank++) {
         publish_other(rank, "boot/2", "", INADDR_LOOPBACK);
@@ -540,7 +542,7 @@ CHECK_CASE(an_invitation_without_room_for_its_table_is_an_error)
 
     CHECK_OK(dl_local_listen(contact.tcp.token, contact.socket, &member.listener));
     CHECK_OK(dl_contacts_init(&leader.contacts, 0, 2));
-    CHECK_OK(dl_contacts_put(&leader.contacts, 1, &peer, &contact, &peer));
+    CHECK_OK(dl_contacts_put(&leader.contacts, 1, &peer, &contact));
     CHECK_OK(dl_invite_rank(&leader, "g", 1, dl_deadline_after(DL_SECOND)));
     int next = dup(0);
     close(next);
@@ -573,11 +575,13 @@ put_record(dl_buffer *buffer, uint32_t rank)
 
 CHECK_CASE(damaged_records_over_links_are_refused)
 {
-    dl_peer peers[3] = {{.pid = 1}};
-    dl_endpoint endpoint = {.size = 3, .peers = peers};
+    dl_endpoint endpoint = {.size = 3};
+    dl_peer peer = {.pid = 1, .host = "h"};
+    dl_contact own = {.socket = ""};
     dl_buffer buffer = {0};
 
     CHECK_OK(dl_contacts_init(&endpoint.contacts, 0, 3));
+    CHECK_OK(dl_endpoint_keep(&endpoint, 0, &peer, &own));
     put_record(&buffer, 2);
     CHECK_STATUS(dl_endpoint_take_all(&endpoint, dl_buffer_bytes(&buffer)),
                  DL_PROTOCOL);
@@ -586,7 +590,7 @@ CHECK_CASE(damaged_records_over_links_are_refused)
     CHECK_OK(dl_endpoint_take_all(&endpoint, dl_buffer_bytes(&buffer)));
     CHECK_EQUAL(endpoint.contacts.entries[1].token[2], 3);
     for (size_t size = 0; size < buffer.size; size++) {
-        peers[1].pid = 0;
+        endpoint.contacts.entries[1].tail = 0;
         dl_bytes part = {buffer.data, size};
         CHECK_STATUS(dl_endpoint_take_all(&endpoint, part), DL_PROTOCOL);
     }

@@ -40,7 +40,7 @@ make_outlook(world *all, int rank)
     dl_hosts *hosts = &all->handles[rank];
     dl_notices_options options = {.group_name = "g",
                                   .layout = &all->layouts[rank],
-                                  .peers = traffics->peers,
+                                  .peers = dl_peers_of(traffics->peers),
                                   .tcp_contacts = traffics->known,
                                   .listener = &traffics->listeners[rank]};
     dl_probes probes = {.rank = rank,

@@ -27,7 +27,7 @@ fixture_init(fixture *self)
 {
     const int hosts[] = {0, 1};
     dl_link_options link = {.group = "g",
-                            .there = &self->all.peers[0],
+                            .peers = dl_peers_of(self->all.peers),
                             .listener = &self->all.listeners[1],
                             .rank = 1,
                             .peer = 0,
@@ -39,7 +39,7 @@ fixture_init(fixture *self)
     boards_init(&self->boards, 1, 4096, false);
     self->memory = calloc(1, dl_p2p_memory(1) + 64);
     dl_p2p_options options = {.group_name = "g",
-                              .peers = self->all.peers,
+                              .peers = dl_peers_of(self->all.peers),
                               .layout = &self->layout,
                               .board = &self->boards.boards[0],
                               .tcp_contacts = self->all.known,

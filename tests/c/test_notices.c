@@ -34,7 +34,7 @@ papers_init(papers *all, int size)
         CHECK_OK(dl_layout_init(&all->layouts[rank], rank, size, hosts));
         dl_notices_options options = {.group_name = "g",
                                       .layout = &all->layouts[rank],
-                                      .peers = all->traffics.peers,
+                                      .peers = dl_peers_of(all->traffics.peers),
                                       .tcp_contacts = all->traffics.known,
                                       .listener = &all->traffics.listeners[rank]};
         CHECK_OK(dl_notices_init(&all->notices[rank], &options));
@@ -417,8 +417,10 @@ CHECK_CASE(a_probe_shows_whether_a_process_lives)
     dl_probes probes;
 
     traffics_init(&all, 3);
-    dl_probes options = {
-        .rank = 0, .size = 3, .peers = all.peers, .tcp_contacts = all.known};
+    dl_probes options = {.rank = 0,
+                         .size = 3,
+                         .peers = dl_peers_of(all.peers),
+                         .tcp_contacts = all.known};
     CHECK_OK(dl_probes_init(&probes, &options));
     for (int i = 0; i < 20; i++) {
         CHECK_OK(dl_probes_poll(&probes, 1, 1));
@@ -454,11 +456,11 @@ CHECK_CASE(zeroed_probes_and_notices_watch_no_rank)
 /* A notice whose status is none comes from another version, or is damaged. */
 CHECK_CASE(a_notice_without_a_failure_is_one)
 {
-    dl_peer peer = {.pid = 7, .host = "h"};
     dl_head head = {.kind = DL_HEAD_NOTICE, .root = DL_OK, .size = 2};
 
-    CHECK_STATUS(dl_failure_notice_fail(&peer, 3, &head, (const uint8_t *)"ok"),
-                 DL_PROTOCOL);
+    CHECK_STATUS(
+        dl_failure_notice_fail(&(dl_peers){0}, 3, &head, (const uint8_t *)"ok"),
+        DL_PROTOCOL);
 }
 
 /* More ranks than connections: all but the last one's listener are one and the same. */
@@ -475,8 +477,10 @@ CHECK_CASE(any_number_of_ranks_is_looked_at)
         peers[rank] = all.peers[1];
         ranks[rank] = rank < MANY - 1 ? 1 : 2;
     }
-    dl_probes options = {
-        .rank = 0, .size = MANY, .peers = peers, .tcp_contacts = all.known};
+    dl_probes options = {.rank = 0,
+                         .size = MANY,
+                         .peers = dl_peers_of(peers),
+                         .tcp_contacts = all.known};
     options.tcp_contacts.ranks = ranks;
     CHECK_OK(dl_probes_init(&probes, &options));
     for (int turn = 0; turn < 2; turn++) {

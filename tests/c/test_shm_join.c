@@ -83,14 +83,19 @@ join_and_meet(int rank, int size, void *unused)
     dl_board board;
     dl_op_context op = {.sequence = 1, .deadline = dl_deadline_after(10 * DL_SECOND)};
 
+    dl_peer peers[DL_RANKS_LIMIT];
+
     (void)unused;
     open_endpoint(&self, rank, size);
     CHECK_OK(join(&self, 10 * DL_SECOND));
+    for (int peer = 0; peer < size; peer++) {
+        peers[peer] = dl_peers_find(&self.endpoint.peers, peer);
+    }
     dl_endpoint_close_local(&self.endpoint);
     dl_board_options options = {.rank = rank,
                                 .size = size,
                                 .group_name = "g",
-                                .peers = self.endpoint.peers,
+                                .peers = peers,
                                 .processes = self.endpoint.processes};
     CHECK_OK(dl_board_init(&board, &options, self.membership.arena.home.memory,
                            self.membership.arena.home.size));

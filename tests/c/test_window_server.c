@@ -45,8 +45,10 @@ end(void)
 static void
 open_link(dl_link *link, int rank, int number)
 {
-    dl_link_options options = {
-        .group = "g", .there = &all.peers[0], .rank = rank, .use = DL_FOR_WINDOWS};
+    dl_link_options options = {.group = "g",
+                               .peers = dl_peers_of(all.peers),
+                               .rank = rank,
+                               .use = DL_FOR_WINDOWS};
     dl_deadline limit = soon();
 
     dl_link_options_aim(&options, &listener.tcp, 0);

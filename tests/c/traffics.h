@@ -81,7 +81,7 @@ traffics_init_lanes(test_traffics *all, int size, int lanes)
             .rank = rank,
             .size = size,
             .group_name = "g",
-            .peers = all->peers,
+            .peers = dl_peers_of(all->peers),
             .tcp_contacts = all->known,
             .listener = &all->listeners[rank],
         };

@@ -55,7 +55,7 @@ scene_init(scene *self)
             .rank = rank,
             .size = SCENE_SIZE,
             .group_name = "g",
-            .peers = self->peers,
+            .peers = dl_peers_of(self->peers),
             .processes = self->processes,
             .ends = &self->ends,
         };

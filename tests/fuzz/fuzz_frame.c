@@ -15,7 +15,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const dl_peer peer = {.pid = 7, .host = "h"};
+static const dl_peer peers[2] = {{.pid = 6, .host = "g"}, {.pid = 7, .host = "h"}};
 
 /* The call that the corpus's heads belong to. */
 static const dl_op_context op = {
@@ -43,7 +43,7 @@ expect_messages(dl_route *route, const uint8_t *sizes, outcome *found)
     static dl_listener listener = {.tcp = {.count = 1}};
     static const dl_fingerprint called[DL_ROUTE_HISTORY];
     dl_link_options options = {
-        .group = "g", .there = &peer, .peer = 1, .listener = &listener};
+        .group = "g", .peers = dl_peers_of(peers), .peer = 1, .listener = &listener};
 
     require(dl_bundle_init(&route->link, &options, &listener.tcp) == DL_OK);
     route->link.is_open = true;

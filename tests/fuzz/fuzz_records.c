@@ -57,11 +57,13 @@ take_endpoint(dl_bytes bytes)
 static void
 take_all(dl_bytes bytes)
 {
-    dl_peer peers[RANKS] = {{.pid = 1}};
-    dl_endpoint endpoint = {.size = RANKS, .peers = peers};
+    dl_endpoint endpoint = {.size = RANKS};
+    const dl_peer self = {.pid = 1, .host = "h"};
+    const dl_contact own = {.socket = ""};
     dl_tcp_contact tcp;
 
     require(dl_contacts_init(&endpoint.contacts, 0, RANKS) == DL_OK);
+    require(dl_endpoint_keep(&endpoint, 0, &self, &own) == DL_OK);
     if (dl_endpoint_take_all(&endpoint, bytes) == DL_OK) {
         for (int rank = 1; rank < RANKS; rank++) {
             dl_contacts_find_tcp(&endpoint.contacts, rank, &tcp);

@@ -72,7 +72,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     dl_window_ranks ranks = {
         .size = 2,
         .group_name = "g",
-        .peers = peers,
+        .peers = dl_peers_of(peers),
         .processes = processes,
         .ends = &ends,
     };

@@ -180,7 +180,7 @@ join_group(member *self, const dl_backend_options *options, int64_t limit,
     }
     check_time(self, deadline.at);
     for (int rank = 0; status == DL_OK && rank < options->size; rank++) {
-        pids[rank] = (*bootstrap)->endpoint.peers[rank].pid;
+        pids[rank] = dl_peers_find(&(*bootstrap)->endpoint.peers, rank).pid;
     }
     return status;
 }

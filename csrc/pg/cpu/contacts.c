@@ -69,6 +69,7 @@ dl_contacts_fini(dl_contacts *contacts)
 {
     drop_own(contacts);
     dl_buffer_fini(&contacts->table);
+    free(contacts->own_survey);
     dl_segment_fini(&contacts->shared);
     *contacts = (dl_contacts){0};
 }
@@ -150,7 +151,7 @@ read_socket(const char *socket, uint8_t bytes[SOCKET_BYTES])
 
 dl_status
 dl_contacts_put(dl_contacts *contacts, int rank, const dl_peer *peer,
-                const dl_contact *contact, dl_peer *kept)
+                const dl_contact *contact)
 {
     uint8_t socket[SOCKET_BYTES];
     const host_name *name = keep_name(contacts, peer->host);
@@ -184,7 +185,6 @@ dl_contacts_put(dl_contacts *contacts, int rank, const dl_peer *peer,
     contacts->tails = dl_buffer_bytes(tails);
     DL_TRY(dl_buffer_check(tails));
     contacts->own_entries[rank] = entry;
-    *kept = (dl_peer){.pid = peer->pid, .host = name->text};
     return DL_OK;
 }
 
@@ -227,6 +227,12 @@ entries_size(const dl_contacts *contacts)
     return (size_t)contacts->size * sizeof *contacts->entries;
 }
 
+static size_t
+table_size(const dl_contacts *contacts, size_t tails_size)
+{
+    return sizeof(table_head) + entries_size(contacts) + tails_size;
+}
+
 /* Returns whether the addresses of a tail can be read, and are there if they should
  * be. */
 static bool
@@ -261,10 +267,32 @@ check_entries(const table_head *head, const dl_contact_entry *entries, int size,
                : dl_fail(DL_PROTOCOL, "the table of all ranks is damaged");
 }
 
-/* Uses the table from now on.  The records of one that came over a link are checked; the
- * rank that shares one with its host has done so. */
+/* Returns where the survey lies behind a table of this size that is shared. */
+static size_t
+survey_offset(size_t table_size)
+{
+    size_t alignment = _Alignof(dl_survey);
+
+    return (table_size + alignment - 1) / alignment * alignment;
+}
+
+/* Makes the survey of a table that came over a link, whose records are checked first, or
+ * of this process's. */
 static dl_status
-use_table(dl_contacts *contacts, dl_bytes table, bool is_checked)
+make_survey(dl_contacts *contacts, const table_head *head,
+            const dl_contact_entry *entries, dl_bytes tails)
+{
+    DL_TRY(check_entries(head, entries, contacts->size, tails));
+    contacts->own_survey = malloc(dl_survey_size(contacts->size));
+    if (contacts->own_survey == NULL) {
+        return dl_fail_no_memory();
+    }
+    return dl_survey_make(contacts->own_survey, entries, contacts->size);
+}
+
+/* Uses the table from now on.  The rank that shares one with its host has checked it. */
+static dl_status
+use_table(dl_contacts *contacts, dl_bytes table, bool is_shared)
 {
     const table_head *head = (const void *)table.data;
     size_t before = sizeof *head + entries_size(contacts);
@@ -278,10 +306,11 @@ use_table(dl_contacts *contacts, dl_bytes table, bool is_checked)
     }
     dl_contact_entry *entries = (void *)(uintptr_t)(table.data + sizeof *head);
     dl_bytes tails = {table.data + before, table.size - before};
-    if (!is_checked) {
-        DL_TRY(check_entries(head, entries, contacts->size, tails));
+    if (!is_shared) {
+        DL_TRY(make_survey(contacts, head, entries, tails));
     }
     contacts->digest = &head->digest;
+    contacts->survey = contacts->own_survey;
     contacts->entries = entries;
     contacts->tails = tails;
     drop_own(contacts);
@@ -303,8 +332,7 @@ dl_contacts_make_table(dl_contacts *contacts)
     if (contacts->own_entries == NULL) {
         return DL_OK;
     }
-    DL_TRY(dl_buffer_reserve(&table, sizeof head + entries_size(contacts)
-                                         + (size_t)head.tails_size));
+    DL_TRY(dl_buffer_reserve(&table, table_size(contacts, (size_t)head.tails_size)));
     dl_buffer_put(&table, (dl_bytes){(const uint8_t *)&head, sizeof head});
     dl_buffer_put(&table, (dl_bytes){(const uint8_t *)contacts->own_entries,
                                      entries_size(contacts)});
@@ -327,19 +355,40 @@ dl_contacts_take(dl_contacts *contacts, dl_buffer *table)
     return DL_OK;
 }
 
+/* The survey of the file is behind the table. */
+static dl_status
+use_shared(dl_contacts *contacts, const dl_segment *mapped)
+{
+    const table_head *head = mapped->memory;
+    size_t behind = dl_survey_size(contacts->size);
+
+    if (mapped->size < sizeof *head + behind || head->tails_size > mapped->size) {
+        return dl_fail(DL_PROTOCOL, "the table of all ranks is damaged");
+    }
+    dl_bytes table = {mapped->memory, table_size(contacts, (size_t)head->tails_size)};
+    size_t offset = survey_offset(table.size);
+    if (mapped->size != offset + behind) {
+        return dl_fail(DL_PROTOCOL, "the table of all ranks is damaged");
+    }
+    DL_TRY(use_table(contacts, table, true));
+    contacts->survey = (const void *)((const uint8_t *)mapped->memory + offset);
+    return DL_OK;
+}
+
 dl_status
 dl_contacts_map(dl_contacts *contacts, int file)
 {
     dl_segment mapped;
 
     DL_TRY(dl_segment_map_whole(file, &mapped));
-    dl_status status =
-        use_table(contacts, (dl_bytes){mapped.memory, mapped.size}, true);
+    dl_status status = use_shared(contacts, &mapped);
     if (status != DL_OK) {
         dl_segment_fini(&mapped);
         return status;
     }
     dl_buffer_fini(&contacts->table);
+    free(contacts->own_survey);
+    contacts->own_survey = NULL;
     contacts->shared = mapped;
     return DL_OK;
 }
@@ -348,13 +397,16 @@ dl_status
 dl_contacts_share(dl_contacts *contacts, int *file)
 {
     dl_bytes table = dl_contacts_table(contacts);
+    size_t offset = survey_offset(table.size);
+    size_t behind = dl_survey_size(contacts->size);
     dl_segment mapped;
     int made;
 
-    DL_TRY(dl_segment_create(table.size, &made));
-    dl_status status = dl_segment_map(made, 0, table.size, &mapped);
+    DL_TRY(dl_segment_create(offset + behind, &made));
+    dl_status status = dl_segment_map(made, 0, offset + behind, &mapped);
     if (status == DL_OK) {
         memcpy(mapped.memory, table.data, table.size);
+        memcpy((uint8_t *)mapped.memory + offset, contacts->survey, behind);
         dl_segment_fini(&mapped);
         dl_segment_seal(made);
         status = dl_contacts_map(contacts, made);
@@ -372,28 +424,28 @@ dl_contacts_table(const dl_contacts *contacts)
 {
     return contacts->shared.memory == NULL
                ? dl_buffer_bytes(&contacts->table)
-               : (dl_bytes){contacts->shared.memory, contacts->shared.size};
+               : (dl_bytes){contacts->shared.memory,
+                            table_size(contacts, contacts->tails.size)};
 }
 
 dl_peer
-dl_contacts_peer(const dl_contacts *contacts, int rank)
+dl_contacts_peer(const void *contacts, int rank)
 {
-    const dl_contact_entry *entry = &contacts->entries[rank];
+    const dl_contacts *self = contacts;
+    const dl_contact_entry *entry = &self->entries[rank];
 
-    return (dl_peer){.pid = entry->pid,
-                     .host = (const char *)contacts->tails.data + entry->host_name};
+    return entry->tail == 0
+               ? (dl_peer){0}
+               : (dl_peer){.pid = entry->pid,
+                           .host = (const char *)self->tails.data + entry->host_name};
 }
 
 int
 dl_contacts_leader(const dl_contacts *contacts, int rank)
 {
-    const dl_contact_entry *entries = contacts->entries;
-    int lowest = 0;
+    dl_layout layout = dl_survey_layout(contacts->survey, contacts->size, rank);
 
-    while (!dl_host_id_equal(&entries[lowest].host, &entries[rank].host)) {
-        lowest++;
-    }
-    return lowest;
+    return dl_layout_leader(&layout, layout.host);
 }
 
 /* The rank's tail, from its addresses on, which are read. */

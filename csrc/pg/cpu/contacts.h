@@ -11,8 +11,8 @@
  *
  * Once the records of all ranks are known, the two are put into one table, which does
  * not change any more.  It is sent to other hosts as it is, and the ranks of a host may
- * map one table in place of one each.  Knows nothing of the store, and of who reads the
- * records. */
+ * map one table, with the survey of it (survey.h), in place of one each.  Knows nothing
+ * of the store, and of who reads the records. */
 #ifndef DISTLITE_PG_CPU_CONTACTS_H
 #define DISTLITE_PG_CPU_CONTACTS_H
 
@@ -22,6 +22,7 @@
 #include "pg/cpu/health/process_table.h"
 #include "pg/cpu/peer.h"
 #include "pg/cpu/shm/segment.h"
+#include "pg/cpu/survey.h"
 #include "pg/cpu/tcp/listener.h"
 
 #define DL_PROBLEM_SIZE 512
@@ -40,14 +41,6 @@ typedef struct dl_host {
     char hint[DL_HOST_HINT_SIZE];   /* DISTLITE_HOST_HINT, and the user's id */
 } dl_host;
 
-/* Hashes of the two texts, which are kept in their place.  Every rank computes the
- * same.  Should two hosts ever share them, the ranks of one do not reach those of the
- * other by their sockets, and are divided as others that do not (pg/cpu/reach.h). */
-typedef struct dl_host_id {
-    uint64_t stack;
-    uint64_t hint;
-} dl_host_id;
-
 /* How a rank can be reached. */
 typedef struct dl_contact {
     char socket[DL_LOCAL_NAME_SIZE];
@@ -62,34 +55,21 @@ typedef struct dl_contact {
     bool is_refused;
 } dl_contact;
 
-typedef struct dl_contact_entry {
-    uint8_t token[DL_TOKEN_SIZE];
-    dl_host_id host;
-    dl_process_id process;
-    int32_t pid;
-    uint32_t host_name; /* its offset, and that of the tail */
-    uint32_t tail;      /* 0: the rank was not put */
-    uint8_t tls_mode;
-    bool is_refused : 1;
-    bool has_loopback : 1; /* some of its addresses lead each host to itself */
-    bool has_address : 1;
-    bool has_socket : 1;
-    bool has_problem : 1;
-    uint8_t unused[2];
-} dl_contact_entry;
-
 typedef struct dl_contacts {
     int rank; /* this one */
     int size;
     dl_contact_entry *entries; /* by rank */
     dl_bytes tails;
-    const dl_records_digest *digest; /* in the table; NULL: there is none */
+    /* Of the table; NULL: there is none. */
+    const dl_records_digest *digest;
+    const dl_survey *survey;
     /* Where these two lie: while ranks are put, each by itself; then in the table. */
     dl_contact_entry *own_entries;
     dl_buffer own_tails;
-    dl_map names;      /* of hosts, in the tails */
-    dl_buffer table;   /* this process's */
-    dl_segment shared; /* or the host's */
+    dl_map names;    /* of hosts, in the tails */
+    dl_buffer table; /* this process's, with its survey */
+    dl_survey *own_survey;
+    dl_segment shared; /* or those of the host */
     /* What all links prove and use; borrowed, or NULL. */
     const dl_secret *secret;
     dl_tls *tls;
@@ -98,11 +78,11 @@ typedef struct dl_contacts {
 dl_status dl_contacts_init(dl_contacts *contacts, int rank, int size);
 void dl_contacts_fini(dl_contacts *contacts);
 
-/* Keeps what is needed of a rank's record, and sets `*kept` to `peer`, whose host's
- * name is copied, once for all ranks of the host; it is valid until there is a table.
- * Of a rank that is put again the last one counts.  Returns DL_NO_MEMORY. */
+/* Keeps what is needed of a rank's record, and the name of the peer's host, once for
+ * all ranks of the host.  Of a rank that is put again the last one counts.  Returns
+ * DL_NO_MEMORY. */
 dl_status dl_contacts_put(dl_contacts *contacts, int rank, const dl_peer *peer,
-                          const dl_contact *contact, dl_peer *kept);
+                          const dl_contact *contact);
 
 /* Makes the table of the ranks that were put, unless there is one. */
 dl_status dl_contacts_make_table(dl_contacts *contacts);
@@ -114,28 +94,22 @@ dl_status dl_contacts_make_table(dl_contacts *contacts);
 dl_status dl_contacts_take(dl_contacts *contacts, dl_buffer *table);
 dl_status dl_contacts_map(dl_contacts *contacts, int file);
 
-/* Moves the table into a file that other ranks of the host can map; the caller closes
- * it with dl_socket_close(). */
+/* Moves the table, and its survey, into a file that other ranks of the host can map; the
+ * caller closes it with dl_socket_close(). */
 dl_status dl_contacts_share(dl_contacts *contacts, int *file);
 
 /* Returns the table; empty if there is none.  It is valid until it is shared. */
 dl_bytes dl_contacts_table(const dl_contacts *contacts);
 
-/* Returns the peer that was put, out of the table; it is valid as long as the contacts,
- * or until the table is shared. */
-dl_peer dl_contacts_peer(const dl_contacts *contacts, int rank);
+/* Returns the peer that was put, or an empty one; it is valid until another is put or
+ * the table is made or shared.  A dl_peers' function, whose context is the contacts. */
+dl_peer dl_contacts_peer(const void *contacts, int rank);
 
 /* Returns the digest of all ranks' records; a table has it. */
 dl_records_digest dl_contacts_digest(const dl_contacts *contacts);
 
-/* Returns the lowest rank of the host that `rank` is on, of all that are known. */
+/* Returns the lowest rank of the host that `rank` is on.  Only with a table. */
 int dl_contacts_leader(const dl_contacts *contacts, int rank);
-
-static inline bool
-dl_host_id_equal(const dl_host_id *left, const dl_host_id *right)
-{
-    return left->stack == right->stack && left->hint == right->hint;
-}
 
 /* Return parts of a rank's contact; empty if it was not put.  dl_contacts_find_tcp() is
  * a dl_tcp_contacts' function, whose context is the contacts. */

@@ -14,10 +14,12 @@
 #define TOLD_HOSTS 8
 
 static bool
-is_first_of_host(const dl_peer *peers, int rank)
+is_first_of_host(const dl_peers *peers, int rank)
 {
+    const char *host = dl_peers_find(peers, rank).host;
+
     for (int before = 0; before < rank; before++) {
-        if (strcmp(peers[before].host, peers[rank].host) == 0) {
+        if (strcmp(dl_peers_find(peers, before).host, host) == 0) {
             return false;
         }
     }
@@ -25,19 +27,19 @@ is_first_of_host(const dl_peer *peers, int rank)
 }
 
 static int
-ranks_of_host(const dl_peer *peers, int size, const char *host)
+ranks_of_host(const dl_peers *peers, int size, const char *host)
 {
     int count = 0;
 
     for (int rank = 0; rank < size; rank++) {
-        count += strcmp(peers[rank].host, host) == 0;
+        count += strcmp(dl_peers_find(peers, rank).host, host) == 0;
     }
     return count;
 }
 
 /* Writes "a (3), b (2)"; returns the number of hosts. */
 static int
-describe_hosts(const dl_peer *peers, int size, char *text, size_t room)
+describe_hosts(const dl_peers *peers, int size, char *text, size_t room)
 {
     size_t used = 0;
     int hosts = 0;
@@ -47,9 +49,10 @@ describe_hosts(const dl_peer *peers, int size, char *text, size_t room)
         if (!is_first_of_host(peers, rank) || ++hosts > TOLD_HOSTS) {
             continue;
         }
+        const char *host = dl_peers_find(peers, rank).host;
         used += (size_t)snprintf(text + used, room - used, "%s%s (%d)",
-                                 hosts > 1 ? ", " : "", peers[rank].host,
-                                 ranks_of_host(peers, size, peers[rank].host));
+                                 hosts > 1 ? ", " : "", host,
+                                 ranks_of_host(peers, size, host));
     }
     return hosts;
 }
@@ -79,7 +82,7 @@ transport_of(int hosts, int parts)
 }
 
 void
-dl_cpu_log_join(const dl_backend_options *options, const dl_peer *peers, int parts)
+dl_cpu_log_join(const dl_backend_options *options, const dl_peers *peers, int parts)
 {
     char address[DL_ADDRESS_TEXT_SIZE];
     char hosts[TOLD_HOSTS * (DL_HOST_NAME_SIZE + 16)];
@@ -90,15 +93,15 @@ dl_cpu_log_join(const dl_backend_options *options, const dl_peer *peers, int par
         return;
     }
     dl_peer_own(&alone, own);
-    const dl_peer *known = peers == NULL ? &alone : peers;
-    const dl_peer *self = peers == NULL ? &alone : &peers[options->rank];
+    dl_peers known = peers == NULL ? dl_peers_of(&alone) : *peers;
+    dl_peer self = dl_peers_find(&known, peers == NULL ? 0 : options->rank);
     int count =
-        describe_hosts(known, peers == NULL ? 1 : options->size, hosts, sizeof hosts);
+        describe_hosts(&known, peers == NULL ? 1 : options->size, hosts, sizeof hosts);
     describe_address(options->store, address);
     dl_log(DL_LOG_INFO,
            "group %s: backend cpu, rank %d of %d (pid %" PRId64
            " on host %s); %d host%s by number of ranks: %s; transport: %s; address: %s",
-           options->group_name, options->rank, options->size, self->pid, self->host,
+           options->group_name, options->rank, options->size, self.pid, self.host,
            count, count > 1 ? "s" : "", hosts, transport_of(count, parts), address);
 }
 

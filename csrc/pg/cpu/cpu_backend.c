@@ -7,7 +7,6 @@
 
 #include "base/thread.h"
 #include "pg/cpu/algorithms/limits.h"
-#include "pg/cpu/cpu_members.h"
 #include "pg/cpu/cpu_refusal.h"
 #include "pg/cpu/cpu_state.h"
 #include "pg/cpu/shm/failure_check.h"
@@ -33,7 +32,7 @@ abort_hosts(dl_cpu_backend *self, const dl_error *cause)
     char peer[DL_PEER_TEXT_SIZE];
     dl_error message = {.status = DL_PEER_LOST};
 
-    dl_peer_describe(&self->peers[self->rank], self->rank, peer);
+    dl_peers_describe(&self->members.peers, self->rank, peer);
     snprintf(message.text, sizeof message.text, "%s: %.1800s", peer, cause->text);
     leave_hosts(self, cause, &message);
 }
@@ -105,11 +104,9 @@ free_backend(dl_backend *backend)
         dl_backend_origin_unref(&self->bootstrap->base);
     }
     dl_buffer_fini(&self->staging);
-    dl_layout_fini(&self->layout);
+    dl_cpu_members_fini(&self->members);
     free(self->local_peers);
     free(self->local_processes);
-    free(self->peers);
-    free(self->origin_ranks);
     free(self->group_name);
     free(self);
 }
@@ -137,7 +134,8 @@ watch_elsewhere(dl_cpu_backend *self, int rank)
 {
     dl_notices_poll(&self->notices);
     DL_TRY(dl_notices_watch(&self->notices, rank));
-    return dl_probes_poll(&self->bootstrap->probes, self->origin_ranks[rank], rank);
+    return dl_probes_poll(&self->bootstrap->probes,
+                          dl_cpu_members_origin(&self->members, rank), rank);
 }
 
 static dl_status
@@ -148,10 +146,11 @@ watch_rank(dl_backend *backend, int rank)
     if (self->size == 1) {
         return DL_OK;
     }
-    if (self->layout.host_of[rank] != self->layout.host) {
+    if (self->members.layout.host_of[rank] != self->members.layout.host) {
         return watch_elsewhere(self, rank);
     }
-    return dl_failure_check_watch(&self->board, self->layout.local_rank_of[rank]);
+    return dl_failure_check_watch(&self->board,
+                                  self->members.layout.local_rank_of[rank]);
 }
 
 static bool
@@ -163,9 +162,9 @@ has_left(const dl_cpu_backend *self, int local_rank)
 static dl_status
 rank_lost(dl_cpu_backend *self, int rank)
 {
-    int local_rank = self->layout.local_rank_of[rank];
+    int local_rank = self->members.layout.local_rank_of[rank];
 
-    if (self->layout.host_of[rank] != self->layout.host) {
+    if (self->members.layout.host_of[rank] != self->members.layout.host) {
         return dl_notices_watch(&self->notices, rank);
     }
     return has_left(self, local_rank)
@@ -176,7 +175,8 @@ rank_lost(dl_cpu_backend *self, int rank)
 static dl_status
 probe_rank(dl_cpu_backend *self, int rank)
 {
-    return dl_probes_lost(&self->bootstrap->probes, self->origin_ranks[rank], rank);
+    return dl_probes_lost(&self->bootstrap->probes,
+                          dl_cpu_members_origin(&self->members, rank), rank);
 }
 
 /* Probes one rank of each other host, the leader, which tells all about the others of
@@ -184,7 +184,7 @@ probe_rank(dl_cpu_backend *self, int rank)
 static dl_status
 probe_leaders(dl_cpu_backend *self)
 {
-    const dl_layout *layout = &self->layout;
+    const dl_layout *layout = &self->members.layout;
 
     for (int i = 1; i < layout->host_count && i <= DL_PROBES_OPEN; i++) {
         int host = (layout->host + i) % layout->host_count;
@@ -209,8 +209,9 @@ check_lost(dl_backend *backend, int rank)
     if (rank < 0) {
         return probe_leaders(self);
     }
-    return self->layout.host_of[rank] == self->layout.host ? DL_OK
-                                                           : probe_rank(self, rank);
+    return self->members.layout.host_of[rank] == self->members.layout.host
+               ? DL_OK
+               : probe_rank(self, rank);
 }
 
 static bool
@@ -221,16 +222,17 @@ rank_has_ended(dl_backend *backend, int rank)
     if (rank == self->rank) {
         return false;
     }
-    dl_process *process = dl_processes_find(&self->processes, rank);
+    dl_process *process = dl_processes_find(&self->members.processes, rank);
     if (dl_process_is_gone(process)) {
         return true;
     }
-    if (self->layout.host_of[rank] == self->layout.host) {
+    if (self->members.layout.host_of[rank] == self->members.layout.host) {
         return false;
     }
     dl_notices_poll(&self->notices);
     return dl_process_has_ended(process)
-           || dl_probes_has_ended(&self->bootstrap->probes, self->origin_ranks[rank]);
+           || dl_probes_has_ended(&self->bootstrap->probes,
+                                  dl_cpu_members_origin(&self->members, rank));
 }
 
 /* The join accepts only processes of this user (net/local.h), and links only those that
@@ -240,7 +242,8 @@ is_proved(dl_backend *backend, int rank)
 {
     const dl_cpu_backend *self = dl_cpu_self(backend);
 
-    return rank == self->rank || self->layout.host_of[rank] == self->layout.host
+    return rank == self->rank
+           || self->members.layout.host_of[rank] == self->members.layout.host
            || self->bootstrap->endpoint.secret != NULL
            || self->bootstrap->endpoint.tls != NULL;
 }
@@ -263,11 +266,11 @@ make_window(dl_backend *backend, const dl_window_options *options,
     dl_cpu_window_group group = {.server = self->windows};
 
     if (self->size > 1) {
-        group.layout = &self->layout;
-        group.peers = self->peers;
-        group.processes = self->processes;
+        group.layout = &self->members.layout;
+        group.peers = self->members.peers;
+        group.processes = self->members.processes;
         group.bootstrap = self->bootstrap;
-        group.tcp_contacts = self->tcp_contacts;
+        group.tcp_contacts = self->members.tcp_contacts;
         group.may_spin = self->board.header->cores_per_rank > 0;
     }
     return dl_cpu_window_new(&group, options, part);
@@ -328,7 +331,7 @@ static const dl_backend_ops cpu_ops = {
 static dl_status
 copy_locals(dl_cpu_backend *self)
 {
-    const dl_layout *layout = &self->layout;
+    const dl_layout *layout = &self->members.layout;
     const int *ranks = dl_layout_ranks(layout, layout->host);
     int count = dl_layout_count(layout, layout->host);
 
@@ -337,12 +340,11 @@ copy_locals(dl_cpu_backend *self)
     if (self->local_peers == NULL || self->local_processes == NULL) {
         return dl_fail_no_memory();
     }
-    self->processes = dl_endpoint_processes(&self->bootstrap->endpoint);
-    self->processes.ranks = self->origin_ranks;
     for (int local_rank = 0; local_rank < count; local_rank++) {
-        self->local_peers[local_rank] = self->peers[ranks[local_rank]];
+        self->local_peers[local_rank] =
+            dl_peers_find(&self->members.peers, ranks[local_rank]);
         self->local_processes[local_rank] =
-            dl_processes_find(&self->processes, ranks[local_rank]);
+            dl_processes_find(&self->members.processes, ranks[local_rank]);
     }
     return DL_OK;
 }
@@ -352,13 +354,14 @@ copy_locals(dl_cpu_backend *self)
 static dl_status
 open_hosts(dl_cpu_backend *self)
 {
-    bool is_alone = dl_layout_count(&self->layout, self->layout.host) == 1;
+    bool is_alone =
+        dl_layout_count(&self->members.layout, self->members.layout.host) == 1;
     dl_traffic_options options = {
         .rank = self->rank,
         .size = self->size,
         .group_name = self->group_name,
-        .peers = self->peers,
-        .tcp_contacts = self->tcp_contacts,
+        .peers = self->members.peers,
+        .tcp_contacts = self->members.tcp_contacts,
         .listener = &self->bootstrap->endpoint.calls,
         .may_spin = self->board.header->cores_per_rank > 0,
         .check = dl_hosts_check,
@@ -371,21 +374,21 @@ open_hosts(dl_cpu_backend *self)
     };
     dl_notices_options notices = {
         .group_name = self->group_name,
-        .layout = &self->layout,
-        .peers = self->peers,
-        .tcp_contacts = self->tcp_contacts,
-        .processes = self->processes,
+        .layout = &self->members.layout,
+        .peers = self->members.peers,
+        .tcp_contacts = self->members.tcp_contacts,
+        .processes = self->members.processes,
         .listener = &self->bootstrap->endpoint.calls,
     };
 
     dl_listener_forget_end(&self->bootstrap->endpoint.calls, self->group_name);
     DL_TRY(dl_traffic_init(&self->traffic, &options));
     DL_TRY(dl_notices_init(&self->notices, &notices));
-    self->hosts.layout = &self->layout;
+    self->hosts.layout = &self->members.layout;
     self->hosts.traffic = &self->traffic;
     self->hosts.notices = &self->notices;
     self->hosts.probes = &self->bootstrap->probes;
-    self->hosts.origin_ranks = self->origin_ranks;
+    self->hosts.origin_ranks = self->members.origins;
     self->hosts.board = is_alone ? NULL : &self->board;
     self->hosts.exchange = is_alone ? NULL : &self->exchange;
     return dl_hosts_init(&self->hosts);
@@ -396,7 +399,7 @@ open_hosts(dl_cpu_backend *self)
 static dl_status
 open_memory(dl_cpu_backend *self, const dl_segment *segment)
 {
-    const dl_layout *layout = &self->layout;
+    const dl_layout *layout = &self->members.layout;
 
     DL_TRY(copy_locals(self));
     dl_board_options options = {
@@ -423,10 +426,10 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
     DL_TRY(dl_exchange_init(&self->exchange, &self->board));
     dl_p2p_options messages = {
         .group_name = self->group_name,
-        .peers = self->peers,
+        .peers = self->members.peers,
         .layout = layout,
         .board = &self->board,
-        .tcp_contacts = self->tcp_contacts,
+        .tcp_contacts = self->members.tcp_contacts,
         .listener = &self->bootstrap->endpoint.calls,
         .notices = &self->notices,
     };
@@ -476,15 +479,10 @@ watch_ends(dl_cpu_backend *self)
 static dl_status
 take_members(dl_cpu_backend *self, const dl_backend_options *options)
 {
-    dl_cpu_members all;
-    dl_status status = dl_cpu_members_init(&all, self->bootstrap, options);
+    dl_status status = dl_cpu_members_init(&self->members, self->bootstrap, options);
 
     self->base.origin = &self->bootstrap->base;
-    self->base.origin_ranks = all.origins;
-    self->layout = all.layout;
-    self->peers = all.peers;
-    self->tcp_contacts = all.tcp_contacts;
-    self->origin_ranks = all.origins;
+    self->base.origin_ranks = self->members.origins;
     return status;
 }
 
@@ -503,8 +501,8 @@ borrow_memory(dl_cpu_backend *self, dl_deadline deadline)
     dl_borrower borrower;
     int *local_ranks;
 
-    DL_TRY(dl_cpu_borrower_init(&borrower, self->bootstrap, &self->layout,
-                                self->origin_ranks, self->group_name, &local_ranks));
+    DL_TRY(dl_cpu_borrower_init(&borrower, self->bootstrap, &self->members,
+                                self->group_name, &local_ranks));
     dl_status status = dl_arena_borrow(&self->bootstrap->membership.arena, &borrower,
                                        deadline, &self->loan);
     free(local_ranks);
@@ -575,8 +573,8 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     self->base.has_brief_messages = true;
     self->base.brief =
         dl_cpu_has_hosts(self) ? 0 : DL_BRIEF_OF_ALL_RANKS / (size_t)self->size;
-    dl_cpu_log_join(options, options->size > 1 ? self->peers : NULL,
-                    options->size > 1 ? self->layout.host_count : 1);
+    dl_cpu_log_join(options, options->size > 1 ? &self->members.peers : NULL,
+                    options->size > 1 ? self->members.layout.host_count : 1);
     *backend = &self->base;
     return DL_OK;
 }
@@ -585,7 +583,9 @@ void
 dl_cpu_watch_for_good(dl_backend *backend)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
-    int count = self->size == 1 ? 0 : dl_layout_count(&self->layout, self->layout.host);
+    int count = self->size == 1
+                    ? 0
+                    : dl_layout_count(&self->members.layout, self->members.layout.host);
 
     for (int i = 0; i < count; i++) {
         dl_process_ref(self->local_processes[i]);

@@ -3,30 +3,22 @@
 
 #include <stdlib.h>
 
-dl_status
-dl_cpu_members_init(dl_cpu_members *self, const dl_bootstrap *bootstrap,
-                    const dl_backend_options *options)
+/* Chooses the members, and lays them out. */
+static dl_status
+choose_members(dl_cpu_members *self, const dl_layout *all,
+               const dl_backend_options *options)
 {
-    const dl_endpoint *endpoint = &bootstrap->endpoint;
     size_t count = (size_t)options->size;
     int *hosts = malloc(count * sizeof *hosts);
 
-    *self = (dl_cpu_members){
-        .peers = malloc(count * sizeof *self->peers),
-        .origins = malloc(count * sizeof *self->origins),
-    };
-    self->tcp_contacts = (dl_tcp_contacts){.find = dl_contacts_find_tcp,
-                                           .context = &endpoint->contacts,
-                                           .ranks = self->origins};
-    if (hosts == NULL || self->origins == NULL || self->peers == NULL) {
+    self->origins = malloc(count * sizeof *self->origins);
+    if (hosts == NULL || self->origins == NULL) {
         free(hosts);
         return dl_fail_no_memory();
     }
     for (int rank = 0; rank < options->size; rank++) {
-        int origin = options->origin == NULL ? rank : options->origin_ranks[rank];
-        self->origins[rank] = origin;
-        self->peers[rank] = endpoint->peers[origin];
-        hosts[rank] = endpoint->layout.host_of[origin];
+        self->origins[rank] = options->origin_ranks[rank];
+        hosts[rank] = all->host_of[self->origins[rank]];
     }
     dl_status status =
         dl_layout_init(&self->layout, options->rank, options->size, hosts);
@@ -34,28 +26,50 @@ dl_cpu_members_init(dl_cpu_members *self, const dl_bootstrap *bootstrap,
     return status;
 }
 
+dl_status
+dl_cpu_members_init(dl_cpu_members *self, dl_bootstrap *bootstrap,
+                    const dl_backend_options *options)
+{
+    dl_endpoint *endpoint = &bootstrap->endpoint;
+
+    *self = (dl_cpu_members){
+        .layout = endpoint->layout,
+        .peers = endpoint->peers,
+        .tcp_contacts = dl_endpoint_tcp_contacts(endpoint),
+        .processes = dl_endpoint_processes(endpoint),
+    };
+    self->layout.memory = NULL;
+    if (options->origin == NULL || options->origin_ranks == NULL) {
+        return DL_OK;
+    }
+    DL_TRY(choose_members(self, &endpoint->layout, options));
+    self->peers.ranks = self->origins;
+    self->tcp_contacts.ranks = self->origins;
+    self->processes.ranks = self->origins;
+    return DL_OK;
+}
+
 void
 dl_cpu_members_fini(dl_cpu_members *self)
 {
     dl_layout_fini(&self->layout);
     free(self->origins);
-    free(self->peers);
 }
 
 dl_status
 dl_cpu_borrower_init(dl_borrower *borrower, const dl_bootstrap *bootstrap,
-                     const dl_layout *layout, const int *origin_ranks, const char *name,
-                     int **local_ranks)
+                     const dl_cpu_members *members, const char *name, int **local_ranks)
 {
     const dl_endpoint *endpoint = &bootstrap->endpoint;
-    int count = dl_layout_count(layout, layout->host);
+    const int *ranks = dl_layout_ranks(&members->layout, members->layout.host);
+    int count = dl_layout_count(&members->layout, members->layout.host);
 
     *local_ranks = malloc((size_t)count * sizeof **local_ranks);
     if (*local_ranks == NULL) {
         return dl_fail_no_memory();
     }
     for (int i = 0; i < count; i++) {
-        int origin = origin_ranks[dl_layout_ranks(layout, layout->host)[i]];
+        int origin = dl_cpu_members_origin(members, ranks[i]);
         (*local_ranks)[i] = endpoint->layout.local_rank_of[origin];
     }
     *borrower = (dl_borrower){

@@ -8,23 +8,32 @@
 #include "pg/cpu/bootstrap.h"
 #include "pg/cpu/shm/arena.h"
 
-/* The members of a group, by rank. */
+/* The members of a group, by rank.  Those of the bootstrap itself are borrowed from
+ * it. */
 typedef struct dl_cpu_members {
     dl_layout layout;
-    dl_peer *peers;
-    dl_tcp_contacts tcp_contacts; /* the bootstrap's, by `origins` */
-    int *origins;                 /* ranks in the bootstrap */
+    dl_peers peers;
+    dl_tcp_contacts tcp_contacts;
+    dl_processes processes;
+    int *origins; /* ranks in the bootstrap; NULL: the same */
 } dl_cpu_members;
 
 /* After a failure dl_cpu_members_fini() must be called as well. */
-dl_status dl_cpu_members_init(dl_cpu_members *self, const dl_bootstrap *bootstrap,
+dl_status dl_cpu_members_init(dl_cpu_members *self, dl_bootstrap *bootstrap,
                               const dl_backend_options *options);
 void dl_cpu_members_fini(dl_cpu_members *self);
 
+/* Returns a member's rank in the bootstrap. */
+static inline int
+dl_cpu_members_origin(const dl_cpu_members *self, int rank)
+{
+    return self->origins == NULL ? rank : self->origins[rank];
+}
+
 /* Fills in the borrower of the memory for a group made out of the bootstrap's.  The
- * caller frees `*places`, to which the borrower points. */
+ * caller frees `*local_ranks`, to which the borrower points. */
 dl_status dl_cpu_borrower_init(dl_borrower *borrower, const dl_bootstrap *bootstrap,
-                               const dl_layout *layout, const int *origin_ranks,
-                               const char *name, int **local_ranks);
+                               const dl_cpu_members *members, const char *name,
+                               int **local_ranks);
 
 #endif

@@ -50,9 +50,8 @@ notify_host(refusal *self, const dl_segment *segment, const char *reason)
     if (segment->memory != NULL) {
         dl_board_refuse(segment->memory, local_rank, reason);
     } else if (self->options->origin != NULL
-               && dl_cpu_borrower_init(&borrower, self->bootstrap, layout,
-                                       self->members.origins, self->options->group_name,
-                                       &local_ranks)
+               && dl_cpu_borrower_init(&borrower, self->bootstrap, &self->members,
+                                       self->options->group_name, &local_ranks)
                       == DL_OK) {
         (void)dl_arena_refuse(&self->bootstrap->membership.arena, &borrower, local_rank,
                               reason, dl_deadline_after(TELLING_PATIENCE));
@@ -77,7 +76,7 @@ notify_hosts(refusal *self, const char *reason)
         .listener = &self->bootstrap->endpoint.calls,
     };
 
-    dl_peer_describe(&self->members.peers[layout->rank], layout->rank, peer);
+    dl_peers_describe(&self->members.peers, layout->rank, peer);
     snprintf(message.text, sizeof message.text, "%s: %.1800s", peer, reason);
     dl_cpu_end_calls(self->bootstrap, self->options->group_name, &message);
     if (layout->host_count > 1 && dl_notices_init(&notices, &options) == DL_OK) {

@@ -10,6 +10,7 @@
 #include "pg/cpu/hosts/hosts.h"
 #include "pg/cpu/p2p/p2p.h"
 #include "pg/cpu/bootstrap.h"
+#include "pg/cpu/cpu_members.h"
 #include "pg/cpu/shm/arena.h"
 #include "pg/cpu/shm/shared.h"
 #include "pg/cpu/window/window_server.h"
@@ -23,11 +24,7 @@ typedef struct dl_cpu_backend {
     int size;
     dl_bootstrap *bootstrap;
     dl_loan loan; /* of a group made out of another; else empty */
-    dl_layout layout;
-    dl_peer *peers;               /* by rank */
-    dl_tcp_contacts tcp_contacts; /* the bootstrap's */
-    int *origin_ranks;            /* by rank: rank in the bootstrap */
-    dl_processes processes;       /* the bootstrap's */
+    dl_cpu_members members;
     dl_peer *local_peers;         /* by local rank; for the board */
     dl_process **local_processes; /* by local rank; the bootstrap's */
     dl_p2p *p2p;                  /* NULL for one rank */
@@ -46,7 +43,7 @@ typedef struct dl_cpu_backend {
 static inline bool
 dl_cpu_has_hosts(const dl_cpu_backend *self)
 {
-    return self->layout.host_count > 1;
+    return self->members.layout.host_count > 1;
 }
 
 static inline dl_cpu_backend *
@@ -62,7 +59,7 @@ void dl_cpu_give_up(dl_cpu_backend *self, const dl_error *cause);
 /* Logs one line at INFO about a group that was joined, which shows where its ranks are
  * and how they reach each other.  `peers` is by rank, and NULL in a group of one;
  * `parts` is the number of sets of ranks that share memory. */
-void dl_cpu_log_join(const dl_backend_options *options, const dl_peer *peers,
+void dl_cpu_log_join(const dl_backend_options *options, const dl_peers *peers,
                      int parts);
 
 dl_collective_fn dl_cpu_all_reduce, dl_cpu_broadcast, dl_cpu_barrier, dl_cpu_reduce;

@@ -131,29 +131,7 @@ dl_status
 dl_endpoint_keep(dl_endpoint *endpoint, int rank, const dl_peer *peer,
                  const dl_contact *contact)
 {
-    return dl_contacts_put(&endpoint->contacts, rank, peer, contact,
-                           &endpoint->peers[rank]);
-}
-
-void
-dl_endpoint_name_peers(dl_endpoint *endpoint)
-{
-    for (int rank = 0; rank < endpoint->size; rank++) {
-        endpoint->peers[rank] = dl_contacts_peer(&endpoint->contacts, rank);
-    }
-}
-
-dl_status
-dl_endpoint_use_table(dl_endpoint *endpoint)
-{
-    const dl_contact_entry *entries = endpoint->contacts.entries;
-    int own = endpoint->rank;
-
-    dl_endpoint_name_peers(endpoint);
-    if (memcmp(entries[own].token, endpoint->token, DL_TOKEN_SIZE) != 0) {
-        return dl_endpoint_fail_twice(endpoint, own);
-    }
-    return DL_OK;
+    return dl_contacts_put(&endpoint->contacts, rank, peer, contact);
 }
 
 /* The join within a host knows nothing of other hosts: it sees a smaller group. */
@@ -169,26 +147,25 @@ dl_endpoint_open_local(dl_endpoint *endpoint, dl_endpoint *local)
         .listener = endpoint->listener,
         .invited = endpoint->invited,
         .table = -1,
-        .peers = calloc((size_t)count, sizeof *local->peers),
+        .peers = endpoint->peers,
         .processes = calloc((size_t)count, sizeof *local->processes),
-        .names = dl_layout_ranks(layout, layout->host),
         .connections = malloc((size_t)count * sizeof *local->connections),
     };
-    if (local->peers == NULL || local->processes == NULL
-        || local->connections == NULL) {
+    if (local->processes == NULL || local->connections == NULL) {
         dl_endpoint_drop_local(local);
         return dl_fail_no_memory();
     }
     memcpy(local->token, endpoint->token, sizeof local->token);
+    local->peers.ranks = dl_layout_ranks(layout, layout->host);
     for (int local_rank = 0; local_rank < count; local_rank++) {
-        local->peers[local_rank] = endpoint->peers[local->names[local_rank]];
-        local->processes[local_rank] = find_process(endpoint, local->names[local_rank]);
+        int rank = local->peers.ranks[local_rank];
+        local->processes[local_rank] = find_process(endpoint, rank);
         if (local->processes[local_rank] == NULL) {
             dl_endpoint_drop_local(local);
             return dl_fail_no_memory();
         }
         local->connections[local_rank] =
-            endpoint->connections[local->names[local_rank]];
+            endpoint->connections == NULL ? -1 : endpoint->connections[rank];
     }
     return DL_OK;
 }
@@ -196,7 +173,6 @@ dl_endpoint_open_local(dl_endpoint *endpoint, dl_endpoint *local)
 void
 dl_endpoint_drop_local(dl_endpoint *local)
 {
-    free(local->peers);
     free(local->processes);
     free(local->connections);
     *local = (dl_endpoint){.listener = -1, .invited = -1, .table = -1};
@@ -221,7 +197,7 @@ dl_endpoint_close_local(dl_endpoint *endpoint)
 void
 dl_endpoint_fini(dl_endpoint *endpoint)
 {
-    if (endpoint->peers != NULL || endpoint->contacts.entries != NULL) {
+    if (endpoint->peers.find != NULL) {
         dl_endpoint_close_local(endpoint);
     }
     dl_endpoint_close_calls(endpoint);
@@ -233,7 +209,6 @@ dl_endpoint_fini(dl_endpoint *endpoint)
     }
     free(endpoint->connections);
     free(endpoint->processes);
-    free(endpoint->peers);
     dl_contacts_fini(&endpoint->contacts);
     dl_buffer_fini(&endpoint->record);
     *endpoint = (dl_endpoint){.listener = -1, .invited = -1, .table = -1};
@@ -243,7 +218,8 @@ void
 dl_endpoint_describe(const dl_endpoint *endpoint, int rank,
                      char text[DL_PEER_TEXT_SIZE])
 {
-    int name = endpoint->names == NULL ? rank : endpoint->names[rank];
+    const dl_peers *peers = &endpoint->peers;
+    dl_peer peer = dl_peers_find(peers, rank);
 
-    dl_peer_describe(&endpoint->peers[rank], name, text);
+    dl_peer_describe(&peer, peers->ranks == NULL ? rank : peers->ranks[rank], text);
 }

@@ -43,13 +43,12 @@ typedef struct dl_endpoint {
     int listener;       /* Unix socket for ranks of this host; -1: closed */
     dl_listener calls;  /* for ranks of other hosts; closed if there are none */
     bool has_life_port; /* which may be dropped: no other host has relied on it */
-    dl_peer *peers;     /* by rank */
+    dl_peers peers;     /* by rank; its `ranks` are the names in texts */
     dl_contacts contacts;
     uint8_t token[DL_TOKEN_SIZE]; /* this rank's */
     dl_buffer record;             /* this rank's; empty once all records have come */
     dl_process **processes;       /* by rank; NULL: not needed yet; owns references */
     dl_layout layout;
-    const int *names;       /* by rank, for texts; NULL: the same ranks */
     const char *group_name; /* borrowed until dl_endpoint_open() returns */
     /* Links to other ranks, for the join; see dl_endpoint_open_traffic(). */
     dl_traffic traffic;
@@ -64,7 +63,7 @@ typedef struct dl_endpoint {
     bool has_unreached; /* this rank leads others that it has not reached at once */
     bool has_reached;   /* no rank is in such a case, and all know it */
     /* By rank: on a leader, the connections to the ranks of its host that it has
-     * reached, over which the invitation to the join was sent; else -1. */
+     * reached, over which the invitation to the join was sent; else -1.  NULL: none. */
     int *connections;
     int invited; /* on a member, that to the leader, if it has called already; else -1 */
     int table; /* on a leader, the file of the table, for the members; -1: there is none */
@@ -115,7 +114,7 @@ void dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store,
                        dl_deadline deadline);
 
 /* Makes the part of the endpoint that is about this host, in which ranks are local on
- * the host, and `names` has their ranks.  Sockets, connections and process references
+ * the host.   Sockets, connections and process references
  * stay owned by `endpoint`, which must outlive `local`.  dl_endpoint_drop_local()
  * frees the part. */
 dl_status dl_endpoint_open_local(dl_endpoint *endpoint, dl_endpoint *local);
@@ -158,12 +157,8 @@ dl_status dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact);
 dl_status dl_endpoint_keep(dl_endpoint *endpoint, int rank, const dl_peer *peer,
                            const dl_contact *contact);
 
-/* Fills in the peers from the contacts' table.  DL_MISMATCH:
- * it has another process of this rank. */
-dl_status dl_endpoint_use_table(dl_endpoint *endpoint);
-
-/* Fills in the peers alone, whose names move when the table is shared. */
-void dl_endpoint_name_peers(dl_endpoint *endpoint);
+/* Fails with DL_MISMATCH if the table has another process of this rank. */
+dl_status dl_endpoint_check_own(const dl_endpoint *endpoint);
 
 /* Fails with DL_MISMATCH, because two processes of the rank are in the records. */
 dl_status dl_endpoint_fail_twice(const dl_endpoint *endpoint, int rank);

@@ -15,6 +15,7 @@
 #include "pg/cpu/invite.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/reach.h"
+#include "pg/cpu/survey.h"
 
 static dl_bytes
 record_key(const void *context, int index, char text[DL_RANK_KEY_SIZE])
@@ -201,16 +202,13 @@ fail_late(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     return status;
 }
 
-/* Returns whether there can be a link between two ranks; all find the same. */
+/* Returns whether this rank can have a link to another one, which finds the same. */
 static bool
-can_link(const dl_endpoint *endpoint, int left, int right)
+can_link(const dl_endpoint *endpoint, int other)
 {
-    const dl_contact_entry *one = &endpoint->contacts.entries[left];
-    const dl_contact_entry *other = &endpoint->contacts.entries[right];
-    bool has_stacks = one->host.stack != other->host.stack;
+    const dl_contact_entry *entries = endpoint->contacts.entries;
 
-    return one->has_address && other->has_address && one->tls_mode == other->tls_mode
-           && !(has_stacks && (one->has_loopback || other->has_loopback));
+    return dl_survey_can_link(&entries[endpoint->rank], &entries[other]);
 }
 
 dl_status
@@ -231,7 +229,7 @@ dl_endpoint_take_all(dl_endpoint *endpoint, dl_bytes bytes)
         }
     }
     for (int other = 0; other < endpoint->size; other++) {
-        if (endpoint->peers[other].pid == 0) {
+        if (endpoint->contacts.entries[other].tail == 0) {
             return dl_fail(DL_PROTOCOL, "no record of rank %d came over a link", other);
         }
     }
@@ -379,21 +377,20 @@ invite_members(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     dl_contacts *contacts = &endpoint->contacts;
     int own = endpoint->rank;
+    dl_layout layout = dl_survey_layout(contacts->survey, endpoint->size, own);
+    int count = dl_layout_count(&layout, layout.host);
 
-    if (dl_contacts_leader(contacts, own) != own) {
+    if (!dl_layout_leads(&layout)) {
         return DL_OK;
     }
-    for (int rank = own + 1; rank < endpoint->size; rank++) {
-        if (!dl_host_id_equal(&contacts->entries[rank].host,
-                              &contacts->entries[own].host)) {
-            continue;
-        }
-        if (endpoint->table < 0) {
-            DL_TRY(dl_contacts_share(contacts, &endpoint->table));
-            dl_endpoint_name_peers(endpoint);
-        }
+    if (count > 1) {
+        DL_TRY(dl_contacts_share(contacts, &endpoint->table));
+        layout = dl_survey_layout(contacts->survey, endpoint->size, own);
+    }
+    for (int i = 1; i < count; i++) {
         dl_status status =
-            dl_invite_rank(endpoint, endpoint->group_name, rank, deadline);
+            dl_invite_rank(endpoint, endpoint->group_name,
+                           dl_layout_ranks(&layout, layout.host)[i], deadline);
         bool is_out = dl_invite_is_unreached(status, deadline);
         if (status != DL_OK && !is_out) {
             return status;
@@ -417,7 +414,8 @@ put_leader(const dl_endpoint *endpoint, int leader, dl_buffer *buffer)
 
     dl_contacts_find_tcp(contacts, leader, &contact.tcp);
     dl_contacts_socket(contacts, leader, contact.socket);
-    dl_endpoint_put(&record, &endpoint->peers[leader], &contact);
+    dl_peer peer = dl_contacts_peer(contacts, leader);
+    dl_endpoint_put(&record, &peer, &contact);
     put_record(buffer, leader, dl_buffer_bytes(&record));
     dl_status status = dl_buffer_check(&record);
     dl_buffer_fini(&record);
@@ -443,19 +441,6 @@ send_below(dl_endpoint *endpoint, dl_gather *gather, dl_buffer *leaders)
     return dl_gather_send_down(gather, down);
 }
 
-/* Returns whether every rank has a link to each of its neighbours, as all ranks
- * find. */
-static bool
-is_whole(const dl_endpoint *endpoint)
-{
-    for (int rank = 1; rank < endpoint->size; rank++) {
-        if (!can_link(endpoint, (rank - 1) / 2, rank)) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* Finds out along the tree whether any leader has not reached a rank of its host: if
  * none, there is nothing to be read in the store about it. */
 static dl_status
@@ -463,7 +448,7 @@ find_unreached(dl_endpoint *endpoint, dl_gather *gather)
 {
     bool any = endpoint->has_unreached;
 
-    if (is_whole(endpoint)) {
+    if (endpoint->contacts.survey->is_whole) {
         DL_TRY(dl_gather_any(gather, &any));
         endpoint->has_reached = !any;
     }
@@ -482,7 +467,7 @@ pass_records(dl_endpoint *endpoint, dl_store *store, dl_gather *gather,
         DL_TRY(dl_endpoint_take_all(endpoint, dl_buffer_bytes(records)));
     }
     DL_TRY(dl_contacts_make_table(&endpoint->contacts));
-    DL_TRY(dl_endpoint_use_table(endpoint));
+    DL_TRY(dl_endpoint_check_own(endpoint));
     DL_TRY(invite_members(endpoint, store, deadline));
     DL_TRY(send_below(endpoint, gather, leaders));
     return find_unreached(endpoint, gather);
@@ -536,7 +521,7 @@ notify_neighbours(dl_endpoint *endpoint, dl_store *store, const int *neighbours,
         bool has_come = false;
         if (dl_store_check(store, &key, 1, &has_come, deadline) == DL_OK && has_come
             && read_records(endpoint, store, &neighbours[i], 1, NULL, deadline) == DL_OK
-            && can_link(endpoint, endpoint->rank, neighbours[i])) {
+            && can_link(endpoint, neighbours[i])) {
             gather.neighbours[gather.neighbour_count++] = neighbours[i];
         }
     }
@@ -568,7 +553,7 @@ gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
         return status;
     }
     for (int i = 0; i < count; i++) {
-        if (can_link(endpoint, endpoint->rank, neighbours[i])) {
+        if (can_link(endpoint, neighbours[i])) {
             gather.neighbours[gather.neighbour_count++] = neighbours[i];
         }
     }
@@ -587,9 +572,11 @@ gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 dl_status
 dl_endpoint_get_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
-    return endpoint->size <= READING_RANKS
-               ? read_all_records(endpoint, store, NULL, deadline)
-               : gather_records(endpoint, store, deadline);
+    if (endpoint->size > READING_RANKS) {
+        return gather_records(endpoint, store, deadline);
+    }
+    DL_TRY(read_all_records(endpoint, store, NULL, deadline));
+    return dl_contacts_make_table(&endpoint->contacts);
 }
 
 void

@@ -9,12 +9,12 @@
 #include <sys/random.h>
 
 #include "base/log.h"
-#include "base/map.h"
 #include "net/interface.h"
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/reach.h"
 #include "pg/cpu/shm/segment.h"
+#include "pg/cpu/survey.h"
 #include "pg/cpu/tcp/life_port.h"
 #include "pg/cpu/tcp/link_tls.h"
 
@@ -124,38 +124,6 @@ publish_record(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
                              &endpoint->record, deadline);
 }
 
-/* Sets the host of each rank to the lowest rank on it.  Both texts have to be equal: a
- * hint can only separate ranks. */
-static dl_status
-compare_hosts(const dl_endpoint *endpoint, int *hosts)
-{
-    dl_map_entry *lowest = calloc((size_t)endpoint->size, sizeof *lowest); /* by rank */
-    dl_map map = {0};
-
-    if (lowest == NULL) {
-        return dl_fail_no_memory();
-    }
-    for (int rank = 0; rank < endpoint->size; rank++) {
-        const dl_host_id *host = &endpoint->contacts.entries[rank].host;
-        dl_bytes key = {(const uint8_t *)host, sizeof *host};
-        /* Most ranks follow one of their host. */
-        if (rank > 0
-            && dl_host_id_equal(host, &endpoint->contacts.entries[rank - 1].host)) {
-            hosts[rank] = hosts[rank - 1];
-            continue;
-        }
-        dl_map_entry *found = dl_map_find(&map, key);
-        if (found == NULL) {
-            found = &lowest[rank];
-            dl_map_insert(&map, found, key);
-        }
-        hosts[rank] = (int)(found - lowest);
-    }
-    dl_map_fini(&map);
-    free(lowest);
-    return DL_OK;
-}
-
 /* Writes "\n    rank 0 (pid 1 on host a) at 10.0.0.1:4000, 10.1.0.1:4001" etc. */
 static void
 list_addresses(const dl_endpoint *endpoint, char *text, size_t size)
@@ -232,79 +200,68 @@ fail_modes(const dl_endpoint *endpoint, int rank)
                    dl_tls_mode_name((dl_tls_mode)entries[rank].tls_mode));
 }
 
-/* Returns the same result on all ranks, because all have the same records. */
-static dl_status
-check_settings(const dl_endpoint *endpoint)
-{
-    const dl_contact_entry *entries = endpoint->contacts.entries;
-
-    for (int rank = 0; rank < endpoint->size; rank++) {
-        if (entries[rank].is_refused) {
-            return fail_problem(endpoint, rank);
-        }
-    }
-    for (int rank = 1; rank < endpoint->size; rank++) {
-        if (entries[rank].tls_mode != entries[0].tls_mode) {
-            return fail_modes(endpoint, rank);
-        }
-    }
-    return DL_OK;
-}
-
-/* Returns the same result on all ranks as well. */
+/* Fails if ranks of different hosts cannot reach each other. */
 static dl_status
 check_addresses(const dl_endpoint *endpoint)
 {
-    const dl_contact_entry *entries = endpoint->contacts.entries;
-    bool is_loopback = false;
-    bool has_stacks = false;
+    const dl_survey *survey = endpoint->contacts.survey;
 
-    for (int rank = 0; rank < endpoint->size; rank++) {
-        if (!entries[rank].has_address) {
-            return fail_problem(endpoint, rank);
-        }
-        is_loopback |= entries[rank].has_loopback;
-        has_stacks |= entries[rank].host.stack != entries[0].host.stack;
+    if (survey->unaddressed >= 0) {
+        return fail_problem(endpoint, survey->unaddressed);
     }
-    return is_loopback && has_stacks ? fail_loopback(endpoint) : DL_OK;
+    return survey->has_loopback && survey->has_stacks ? fail_loopback(endpoint) : DL_OK;
 }
 
-/* Fills in `layout`: finds out from the records of all ranks, and by the
- * trial of reach.h, which of them share a host, and checks that ranks of different
- * hosts can reach each other.  Returns DL_NETWORK, on all ranks, if some have no
+/* Divides the ranks that claim to share a host, by the trial of reach.h. */
+static dl_status
+divide_hosts(dl_endpoint *endpoint, const dl_backend_options *options,
+             dl_deadline deadline)
+{
+    int *hosts = malloc((size_t)endpoint->size * sizeof *hosts);
+
+    if (hosts == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        hosts[rank] = dl_contacts_leader(&endpoint->contacts, rank);
+    }
+    dl_status status = dl_reach_divide(endpoint, options, deadline, hosts);
+    if (status == DL_OK) {
+        status =
+            dl_layout_init(&endpoint->layout, endpoint->rank, endpoint->size, hosts);
+    }
+    free(hosts);
+    return status;
+}
+
+/* Fills in `layout`, and checks that ranks of different hosts can reach each other.
+ * Returns DL_NETWORK, on all ranks because all have the same survey, if some have no
  * address that other hosts can reach, or settings that name something that does not
  * exist. */
 static dl_status
 group_hosts(dl_endpoint *endpoint, const dl_backend_options *options,
             dl_deadline deadline)
 {
-    size_t count = (size_t)endpoint->size;
+    const dl_survey *survey = endpoint->contacts.survey;
 
-    DL_TRY(check_settings(endpoint));
-    int *hosts = malloc(count * sizeof *hosts);
-
-    if (hosts == NULL) {
-        return dl_fail_no_memory();
+    if (survey->refused >= 0) {
+        return fail_problem(endpoint, survey->refused);
     }
-    dl_status status = compare_hosts(endpoint, hosts);
-    if (status == DL_OK) {
-        status = dl_reach_divide(endpoint, options, deadline, hosts);
+    if (survey->other_mode >= 0) {
+        return fail_modes(endpoint, survey->other_mode);
     }
-    if (status == DL_OK) {
-        status =
-            dl_layout_init(&endpoint->layout, endpoint->rank, endpoint->size, hosts);
+    if (endpoint->has_reached) {
+        endpoint->layout = dl_survey_layout(survey, endpoint->size, endpoint->rank);
+    } else {
+        DL_TRY(divide_hosts(endpoint, options, deadline));
     }
-    free(hosts);
-    return status == DL_OK && endpoint->layout.host_count > 1
-               ? check_addresses(endpoint)
-               : status;
+    return endpoint->layout.host_count > 1 ? check_addresses(endpoint) : DL_OK;
 }
 
 dl_status
 dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
                  dl_deadline deadline)
 {
-    size_t count = (size_t)options->size;
     dl_status status;
 
     *endpoint = (dl_endpoint){
@@ -316,16 +273,11 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
         .listener = -1,
         .invited = -1,
         .table = -1,
-        .peers = calloc(count, sizeof *endpoint->peers),
-        .processes = calloc(count, sizeof *endpoint->processes),
-        .connections = malloc(count * sizeof *endpoint->connections),
+        .peers = {.find = dl_contacts_peer, .context = &endpoint->contacts},
+        .processes = calloc((size_t)options->size, sizeof *endpoint->processes),
     };
-    for (size_t i = 0; endpoint->connections != NULL && i < count; i++) {
-        endpoint->connections[i] = -1;
-    }
     status = dl_contacts_init(&endpoint->contacts, options->rank, options->size);
-    if (status != DL_OK || endpoint->peers == NULL || endpoint->processes == NULL
-        || endpoint->connections == NULL) {
+    if (status != DL_OK || endpoint->processes == NULL) {
         status = dl_fail_no_memory();
         goto fail;
     }

@@ -108,6 +108,17 @@ dl_endpoint_fail_twice(const dl_endpoint *endpoint, int rank)
 }
 
 dl_status
+dl_endpoint_check_own(const dl_endpoint *endpoint)
+{
+    int own = endpoint->rank;
+    bool is_own =
+        memcmp(endpoint->contacts.entries[own].token, endpoint->token, DL_TOKEN_SIZE)
+        == 0;
+
+    return is_own ? DL_OK : dl_endpoint_fail_twice(endpoint, own);
+}
+
+dl_status
 dl_endpoint_compare(const dl_endpoint *endpoint, const dl_records_digest *theirs)
 {
     dl_records_digest own = dl_contacts_digest(&endpoint->contacts);

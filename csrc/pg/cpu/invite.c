@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/invite.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "net/socket.h"
@@ -8,6 +9,21 @@
 
 /* The kernel connects at once to a socket that exists, unless its queue is full. */
 #define CALL_PATIENCE DL_SECOND
+
+/* Makes room for the connections, which only a leader has. */
+static dl_status
+make_room(dl_endpoint *endpoint)
+{
+    if (endpoint->connections != NULL) {
+        return DL_OK;
+    }
+    endpoint->connections =
+        malloc((size_t)endpoint->size * sizeof *endpoint->connections);
+    for (int i = 0; endpoint->connections != NULL && i < endpoint->size; i++) {
+        endpoint->connections[i] = -1;
+    }
+    return endpoint->connections == NULL ? dl_fail_no_memory() : DL_OK;
+}
 
 /* The member reads the message when it knows that it was reached. */
 dl_status
@@ -20,6 +36,7 @@ dl_invite_rank(dl_endpoint *endpoint, const char *group_name, int rank,
     dl_parcel parcel = {.fds = {endpoint->table},
                         .fd_count = endpoint->table >= 0 ? 1 : 0};
 
+    DL_TRY(make_room(endpoint));
     if (endpoint->connections[rank] >= 0) {
         return DL_OK;
     }

@@ -14,21 +14,40 @@ largest_of(const int *hosts, int size)
     return largest;
 }
 
+/* Where the parts of the memory begin: the hosts of the ranks are its first part. */
+typedef struct parts {
+    int *host_of;
+    int *local_rank_of;
+    int *ranks;
+    int *first;
+} parts;
+
+static parts
+parts_of(int *memory, int size)
+{
+    return (parts){.host_of = memory,
+                   .local_rank_of = memory + size,
+                   .ranks = memory + 2 * (size_t)size,
+                   .first = memory + 3 * (size_t)size};
+}
+
 /* Numbers the hosts in the order of their lowest ranks, and counts the ranks of each in
  * `first`. */
 static dl_status
-number_hosts(dl_layout *layout, const int *hosts)
+number_hosts(const parts *layout, int size, const int *hosts, int *host_count)
 {
     /* By entry: the host's number and one, or 0. */
-    int *numbers = calloc((size_t)largest_of(hosts, layout->size) + 1, sizeof *numbers);
+    int *numbers = calloc((size_t)largest_of(hosts, size) + 1, sizeof *numbers);
 
     if (numbers == NULL) {
         return dl_fail_no_memory();
     }
-    for (int rank = 0; rank < layout->size; rank++) {
+    *host_count = 0;
+    for (int rank = 0; rank < size; rank++) {
         int *number = &numbers[hosts[rank]];
         if (*number == 0) {
-            *number = ++layout->host_count;
+            *number = ++*host_count;
+            layout->first[*number - 1] = 0;
         }
         layout->host_of[rank] = *number - 1;
         layout->local_rank_of[rank] = layout->first[*number - 1]++;
@@ -39,44 +58,72 @@ number_hosts(dl_layout *layout, const int *hosts)
 
 /* Puts the index of each host's first rank in place of its count. */
 static void
-list_ranks(dl_layout *layout)
+list_ranks(const parts *layout, int size, int host_count)
 {
     int at = 0;
 
-    for (int host = 0; host < layout->host_count; host++) {
+    for (int host = 0; host < host_count; host++) {
         int count = layout->first[host];
         layout->first[host] = at;
         at += count;
     }
-    layout->first[layout->host_count] = at;
-    for (int rank = 0; rank < layout->size; rank++) {
+    layout->first[host_count] = at;
+    for (int rank = 0; rank < size; rank++) {
         int first = layout->first[layout->host_of[rank]];
         layout->ranks[first + layout->local_rank_of[rank]] = rank;
     }
 }
 
-/* The four tables are one allocation; `first` has one entry more than there are ranks,
- * for the end. */
+/* `first` has one entry more than there are ranks, for the end. */
+size_t
+dl_layout_count_ints(int size)
+{
+    return 4 * (size_t)size + 1;
+}
+
 dl_status
-dl_layout_init(dl_layout *layout, int rank, int size, const int *hosts)
+dl_layout_write(int *memory, int size, const int *hosts, int *host_count)
+{
+    parts layout = parts_of(memory, size);
+
+    DL_TRY(number_hosts(&layout, size, hosts, host_count));
+    list_ranks(&layout, size, *host_count);
+    return DL_OK;
+}
+
+dl_layout
+dl_layout_of(const int *memory, int host_count, int size, int rank)
 {
     size_t count = (size_t)size;
 
-    *layout = (dl_layout){.rank = rank, .size = size};
-    layout->memory = calloc(4 * count + 1, sizeof(int));
-    if (layout->memory == NULL) {
+    return (dl_layout){
+        .rank = rank,
+        .size = size,
+        .host = memory[rank],
+        .host_count = host_count,
+        .host_of = memory,
+        .local_rank_of = memory + count,
+        .ranks = memory + 2 * count,
+        .first = memory + 3 * count,
+    };
+}
+
+dl_status
+dl_layout_init(dl_layout *layout, int rank, int size, const int *hosts)
+{
+    int *memory = malloc(dl_layout_count_ints(size) * sizeof *memory);
+    int host_count;
+
+    *layout = (dl_layout){0};
+    if (memory == NULL) {
         return dl_fail_no_memory();
     }
-    layout->host_of = layout->memory;
-    layout->local_rank_of = layout->host_of + count;
-    layout->ranks = layout->local_rank_of + count;
-    layout->first = layout->ranks + count;
-    if (number_hosts(layout, hosts) != DL_OK) {
-        dl_layout_fini(layout);
+    if (dl_layout_write(memory, size, hosts, &host_count) != DL_OK) {
+        free(memory);
         return DL_NO_MEMORY;
     }
-    list_ranks(layout);
-    layout->host = layout->host_of[rank];
+    *layout = dl_layout_of(memory, host_count, size, rank);
+    layout->memory = memory;
     return DL_OK;
 }
 

@@ -7,20 +7,22 @@
 #define DISTLITE_PG_CPU_LAYOUT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/status.h"
 
-/* Zeroed memory is valid.  Nothing changes after init. */
+/* Zeroed memory is valid.  Nothing changes after init, and all but `memory` can be
+ * borrowed by a copy. */
 typedef struct dl_layout {
     int rank;
     int size;
     int host; /* of this rank */
     int host_count;
-    int *memory;
-    int *host_of;       /* by rank */
-    int *local_rank_of; /* by rank: number of lower ranks on its host */
-    int *ranks;         /* host after host, in ascending order */
-    int *first;         /* by host: index of its first rank in `ranks`; and the end */
+    int *memory;              /* that it owns */
+    const int *host_of;       /* by rank */
+    const int *local_rank_of; /* by rank: number of lower ranks on its host */
+    const int *ranks;         /* host after host, in ascending order */
+    const int *first; /* by host: index of its first rank in `ranks`; and the end */
 } dl_layout;
 
 /* Ranks with the same entry in `hosts` share a host; the numbers are 0 or more, and
@@ -28,6 +30,13 @@ typedef struct dl_layout {
  * needs of `hosts`.  Returns DL_NO_MEMORY, and leaves nothing to free. */
 dl_status dl_layout_init(dl_layout *layout, int rank, int size, const int *hosts);
 void dl_layout_fini(dl_layout *layout);
+
+/* The two parts of dl_layout_init(), for memory with room for dl_layout_count_ints():
+ * dl_layout_write() fills it in, the same for all ranks, and dl_layout_of() returns the
+ * layout in it as `rank` sees it. */
+size_t dl_layout_count_ints(int size);
+dl_status dl_layout_write(int *memory, int size, const int *hosts, int *host_count);
+dl_layout dl_layout_of(const int *memory, int host_count, int size, int rank);
 
 /* Returns the ranks of a host, in ascending order: dl_layout_count() of them. */
 static inline const int *

@@ -22,6 +22,26 @@ dl_peer_describe(const dl_peer *peer, int rank, char text[DL_PEER_TEXT_SIZE])
              peer->pid, peer->host == NULL ? "" : peer->host);
 }
 
+void
+dl_peers_describe(const dl_peers *peers, int rank, char text[DL_PEER_TEXT_SIZE])
+{
+    dl_peer peer = dl_peers_find(peers, rank);
+
+    dl_peer_describe(&peer, rank, text);
+}
+
+static dl_peer
+find_in_list(const void *list, int rank)
+{
+    return ((const dl_peer *)list)[rank];
+}
+
+dl_peers
+dl_peers_of(const dl_peer *list)
+{
+    return (dl_peers){.find = find_in_list, .context = list};
+}
+
 dl_status
 dl_peer_fail_gave_up(const dl_peer *peer, int rank, const dl_error *cause)
 {

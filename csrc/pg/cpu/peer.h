@@ -4,6 +4,7 @@
 #ifndef DISTLITE_PG_CPU_PEER_H
 #define DISTLITE_PG_CPU_PEER_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/deadline.h"
@@ -19,6 +20,24 @@ typedef struct dl_peer {
     int64_t pid;      /* as the peer itself sees it */
     const char *host; /* its name; borrowed; NULL: not known */
 } dl_peer;
+
+/* Finds the peers of a group, most of which are never asked for. */
+typedef struct dl_peers {
+    /* The peer's host is valid until the context changes.  NULL: no peer is known. */
+    dl_peer (*find)(const void *context, int rank);
+    const void *context;
+    const int *ranks; /* by rank: what `find` calls it; NULL: the same */
+} dl_peers;
+
+static inline dl_peer
+dl_peers_find(const dl_peers *peers, int rank)
+{
+    const int *ranks = peers->ranks;
+
+    return peers->find == NULL
+               ? (dl_peer){0}
+               : peers->find(peers->context, ranks == NULL ? rank : ranks[rank]);
+}
 
 /* What ranks compare to find out whether all have the records of the same processes: a
  * rank that is started twice, or again, may be in one list with its first process and in
@@ -40,6 +59,11 @@ void dl_peer_own(dl_peer *peer, char host[DL_HOST_NAME_SIZE]);
 
 /* Writes "rank 2 (pid 123 on host h)". */
 void dl_peer_describe(const dl_peer *peer, int rank, char text[DL_PEER_TEXT_SIZE]);
+
+void dl_peers_describe(const dl_peers *peers, int rank, char text[DL_PEER_TEXT_SIZE]);
+
+/* Returns the peers of a list, by rank, which is borrowed. */
+dl_peers dl_peers_of(const dl_peer *list);
 
 /* Fails with the error with which `rank` has given up.  Puts "rank 2 (...) gave up: "
  * before its text, unless the text names the rank at fault itself.  Returns the status

@@ -177,10 +177,10 @@ probe_leader(trial *self, int at)
     if (!endpoint->contacts.entries[rank].has_address) {
         return DL_OK;
     }
-    if (link->options.there == NULL) {
+    if (link->options.group == NULL) {
         dl_tcp_contact tcp;
         dl_link_options options = {.group = self->options->group_name,
-                                   .there = &endpoint->peers[rank],
+                                   .peers = endpoint->peers,
                                    .rank = endpoint->rank,
                                    .peer = rank};
         dl_contacts_find_tcp(&endpoint->contacts, rank, &tcp);
@@ -352,7 +352,7 @@ static void
 close_links(trial *self)
 {
     for (int i = 0; i < self->leader_count; i++) {
-        if (self->links[i].options.there != NULL) {
+        if (self->links[i].options.group != NULL) {
             dl_link_fini(&self->links[i]);
         }
         self->links[i] = (dl_link){.is_open = false};
@@ -408,7 +408,7 @@ dl_reach_divide(dl_endpoint *endpoint, const dl_backend_options *options,
                   .deadline = deadline,
                   .hosts = hosts,
                   .lost = -1};
-    dl_status status = endpoint->has_reached ? DL_OK : divide_hosts(&self);
+    dl_status status = divide_hosts(&self);
 
     free(self.is_listed);
     free(self.ranks);

@@ -32,7 +32,7 @@ fake_publish_reach(dl_store *store, int rank, const dl_contact *contact)
     dl_peer peer = {.host = ""};
 
     CHECK_OK(dl_contacts_init(&endpoint.contacts, rank, rank + 1));
-    CHECK_OK(dl_contacts_put(&endpoint.contacts, rank, &peer, contact, &peer));
+    CHECK_OK(dl_contacts_put(&endpoint.contacts, rank, &peer, contact));
     dl_reach_put(&outcome, NULL, 0, "");
     CHECK_OK(dl_store_set(store, dl_reach_key(&endpoint, rank, "apart", key),
                           dl_buffer_bytes(&outcome), dl_deadline_after(0)));

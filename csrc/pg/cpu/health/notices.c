@@ -109,7 +109,7 @@ error_of(const dl_notices *self, int rank, const dl_head *head, const uint8_t *t
 {
     dl_error before = *dl_last_error();
 
-    (void)dl_failure_notice_fail(&self->options.peers[rank], rank, head, text);
+    (void)dl_failure_notice_fail(&self->options.peers, rank, head, text);
     dl_error error = *dl_last_error();
     (void)dl_rethrow(&before);
     return error;
@@ -295,7 +295,7 @@ dl_notices_watch(dl_notices *notices, int rank)
         return DL_OK;
     }
     pthread_mutex_lock(&notices->lock);
-    dl_peer_describe(&notices->options.peers[rank], rank, peer);
+    dl_peers_describe(&notices->options.peers, rank, peer);
     if (dl_processes_has_ended(&notices->options.processes, rank)) {
         status = dl_fail(DL_PEER_LOST, "%s exited or was killed", peer);
     } else if (notices->has_ended[rank]) {
@@ -422,7 +422,7 @@ add_connection(round *self, int rank, span rest)
     dl_tcp_contact tcp;
     dl_link_options link = {
         .group = options->group_name,
-        .there = &options->peers[rank],
+        .peers = options->peers,
         .rank = options->layout->rank,
         .peer = rank,
         .use = DL_FOR_NOTICES,

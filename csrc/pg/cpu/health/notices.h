@@ -20,7 +20,7 @@
 typedef struct dl_notices_options {
     const char *group_name;
     const dl_layout *layout;
-    const dl_peer *peers; /* by rank */
+    dl_peers peers;
     dl_tcp_contacts tcp_contacts;
     dl_processes processes; /* set as ended by a notice */
     dl_listener *listener;

@@ -6,7 +6,9 @@
 
 #include "base/thread.h"
 
+/* An entry; made with all others when the first is needed. */
 typedef struct dl_probe {
+    const dl_probes *probes;
     dl_link *link;   /* NULL: not looked at yet */
     uint64_t looked; /* number of its last look */
     bool is_broken;  /* it was open, and ended without a notice */
@@ -25,11 +27,6 @@ dl_probes_init(dl_probes *probes, const dl_probes *options)
     DL_TRY(dl_dial_configure());
     *probes = *options;
     probes->fork_generation = dl_fork_generation();
-    probes->entries = calloc((size_t)entry_count(probes), sizeof *probes->entries);
-    if (probes->entries == NULL) {
-        *probes = (dl_probes){0};
-        return dl_fail_no_memory();
-    }
     pthread_mutex_init(&probes->lock, NULL);
     return DL_OK;
 }
@@ -39,10 +36,10 @@ dl_probes_fini(dl_probes *probes)
 {
     bool is_own = probes->fork_generation == dl_fork_generation();
 
-    if (probes->entries == NULL) {
+    if (probes->size == 0) {
         return;
     }
-    for (int i = 0; i < entry_count(probes); i++) {
+    for (int i = 0; probes->entries != NULL && i < entry_count(probes); i++) {
         if (probes->entries[i].link != NULL && is_own) {
             dl_link_fini(probes->entries[i].link);
         }
@@ -83,16 +80,42 @@ close_oldest(dl_probes *self)
     }
 }
 
+/* The peer of a probe, by whatever name the group that has asked for it knows it. */
+static dl_peer
+find_peer(const void *context, int name)
+{
+    const dl_probe *probe = context;
+    const dl_probes *probes = probe->probes;
+
+    (void)name;
+    return dl_peers_find(&probes->peers, (int)(probe - probes->entries) % probes->size);
+}
+
+static dl_probe *
+find_entry_locked(dl_probes *self, int index)
+{
+    if (self->entries == NULL) {
+        self->entries = calloc((size_t)entry_count(self), sizeof *self->entries);
+    }
+    return self->entries == NULL ? NULL : &self->entries[index];
+}
+
 /* Returns NULL when there is no memory; the rank then counts as alive. */
 static dl_link *
 link_to_locked(dl_probes *self, int index)
 {
     int rank = index % self->size;
-    dl_link **link = &self->entries[index].link;
+    dl_probe *probe = find_entry_locked(self, index);
     dl_tcp_contact tcp;
-    dl_link_options options = {
-        .group = "", .there = &self->peers[rank], .rank = self->rank};
 
+    if (probe == NULL) {
+        return NULL;
+    }
+    probe->probes = self;
+    dl_link **link = &probe->link;
+    dl_link_options options = {.group = "",
+                               .peers = {.find = find_peer, .context = probe},
+                               .rank = self->rank};
     if (*link == NULL && (*link = calloc(1, sizeof **link)) != NULL) {
         dl_tcp_contacts_find(&self->tcp_contacts, rank, &tcp);
         dl_link_options_aim(&options, &tcp, 0);
@@ -110,12 +133,12 @@ static dl_status
 check_locked(dl_probes *self, int index, int name)
 {
     dl_link *link = link_to_locked(self, index);
-    dl_probe *probe = &self->entries[index];
 
     self->is_silent = false;
     if (link == NULL) {
         return DL_OK;
     }
+    dl_probe *probe = &self->entries[index];
     if (!is_open(link)) {
         close_oldest(self);
         self->open++;
@@ -141,7 +164,7 @@ check_locked(dl_probes *self, int index, int name)
 dl_status
 dl_probes_poll(dl_probes *probes, int rank, int name)
 {
-    if (probes->entries == NULL) {
+    if (probes->size == 0) {
         return DL_OK;
     }
     pthread_mutex_lock(&probes->lock);
@@ -156,12 +179,12 @@ dl_probes_lost(dl_probes *probes, int rank, int name)
 {
     dl_status status = DL_OK;
 
-    if (probes->entries == NULL) {
+    if (probes->size == 0) {
         return DL_OK;
     }
     pthread_mutex_lock(&probes->lock);
     (void)check_locked(probes, rank, name);
-    if (probes->entries[rank].is_broken) {
+    if (probes->entries != NULL && probes->entries[rank].is_broken) {
         status = dl_dial_fail_lost(&probes->entries[rank].link->options,
                                    "exited or was killed, or cannot be reached");
     }
@@ -176,7 +199,7 @@ dl_probes_has_ended(dl_probes *probes, int rank)
 {
     dl_tcp_contact tcp;
 
-    if (probes->entries == NULL) {
+    if (probes->size == 0) {
         return false;
     }
     pthread_mutex_lock(&probes->lock);

@@ -21,7 +21,7 @@ typedef struct dl_probes {
     /* fixed after init; borrowed */
     int rank;
     int size;
-    const dl_peer *peers; /* by rank */
+    dl_peers peers;
     dl_tcp_contacts tcp_contacts;
     uint32_t fork_generation;
     pthread_mutex_t lock;

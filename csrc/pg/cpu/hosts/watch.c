@@ -115,7 +115,7 @@ check_told(const dl_hosts *hosts, int rank)
     if (!dl_processes_has_ended(&hosts->notices->options.processes, rank)) {
         return DL_OK;
     }
-    dl_peer_describe(&hosts->notices->options.peers[rank], rank, peer);
+    dl_peers_describe(&hosts->notices->options.peers, rank, peer);
     return dl_fail(DL_PEER_LOST, "%s exited or was killed", peer);
 }
 

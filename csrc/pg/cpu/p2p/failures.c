@@ -14,7 +14,7 @@ describe_peer(const dl_p2p *engine, int rank, char text[DL_PEER_TEXT_SIZE])
     if (rank == DL_ANY_RANK) {
         snprintf(text, DL_PEER_TEXT_SIZE, "any rank");
     } else {
-        dl_peer_describe(&engine->options.peers[rank], rank, text);
+        dl_peers_describe(&engine->options.peers, rank, text);
     }
 }
 

@@ -108,7 +108,7 @@ fail_with_notice(const dl_link_channel *self, const dl_head *head, const uint8_t
     char peer[DL_PEER_TEXT_SIZE];
     int size = head->size < DL_ERROR_TEXT_SIZE ? (int)head->size : 0;
 
-    dl_peer_describe(options->there, options->peer, peer);
+    dl_peers_describe(&options->peers, options->peer, peer);
     if (head->root == DL_CLOSED) {
         return dl_fail(DL_CLOSED, "%s left the group", peer);
     }

@@ -131,7 +131,7 @@ make_link(dl_p2p *engine, int rank)
     dl_tcp_contact tcp;
     dl_link_options link = {
         .group = options->group_name,
-        .there = &options->peers[rank],
+        .peers = options->peers,
         .listener = options->listener,
         .rank = engine->rank,
         .peer = rank,

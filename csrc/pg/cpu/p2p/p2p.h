@@ -44,7 +44,7 @@ size_t dl_p2p_memory(int size);
 /* The members of the group and how to reach them; the engine borrows all of it. */
 typedef struct dl_p2p_options {
     const char *group_name;
-    const dl_peer *peers; /* by rank */
+    dl_peers peers;
     const dl_layout *layout;
     dl_board *board; /* of this host's ranks: whether they have ended or left */
     dl_tcp_contacts

@@ -33,7 +33,8 @@ fail_ended(const dl_join *join, int rank)
 static int
 own_name(const dl_endpoint *endpoint)
 {
-    return endpoint->names == NULL ? endpoint->rank : endpoint->names[endpoint->rank];
+    return endpoint->peers.ranks == NULL ? endpoint->rank
+                                         : endpoint->peers.ranks[endpoint->rank];
 }
 
 static const dl_endpoint *

@@ -75,7 +75,7 @@ dl_dial_fail_lost(const dl_link_options *options, const char *what)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
-    dl_peer_describe(options->there, options->peer, peer);
+    dl_peers_describe(&options->peers, options->peer, peer);
     return dl_fail(DL_PEER_LOST, "%s %s", peer, what);
 }
 
@@ -108,7 +108,7 @@ dl_dial_fail_stream(const dl_link_options *options, dl_status status, int error)
     if (error != 0) {
         return fail_errno(options, error);
     }
-    dl_peer_describe(options->there, options->peer, peer);
+    dl_peers_describe(&options->peers, options->peer, peer);
     dl_error cause = *dl_last_error();
     return dl_fail(status, "TLS between this rank and %s: %.1200s", peer, cause.text);
 }

@@ -25,9 +25,9 @@
 #include "pg/cpu/tcp/listener.h"
 
 typedef struct dl_link_options {
-    const char *group; /* this and the next two are borrowed */
-    const dl_peer *there;
-    dl_listener *listener; /* of this process */
+    const char *group; /* borrowed */
+    dl_peers peers;
+    dl_listener *listener; /* of this process; borrowed */
     int rank;              /* this rank */
     int peer;              /* the other rank */
     dl_hello_use use;

@@ -64,18 +64,19 @@ dl_failure_notice_put(uint8_t frame[DL_FAILURE_NOTICE_SIZE], const dl_error *cau
 }
 
 dl_status
-dl_failure_notice_fail(const dl_peer *peer, int rank, const dl_head *head,
+dl_failure_notice_fail(const dl_peers *peers, int rank, const dl_head *head,
                        const uint8_t *text)
 {
     uint32_t limit = DL_ERROR_TEXT_SIZE - 1;
     bool is_failure = head->root != DL_OK && head->root <= DL_STATUS_LAST;
     dl_error cause = {.status = is_failure ? (dl_status)head->root : DL_PROTOCOL};
+    dl_peer peer = dl_peers_find(peers, rank);
     char name[DL_PEER_TEXT_SIZE];
 
     memcpy(cause.text, text, head->size < limit ? head->size : limit);
     if (cause.status == DL_CLOSED) {
-        dl_peer_describe(peer, rank, name);
+        dl_peer_describe(&peer, rank, name);
         return dl_fail(DL_PEER_LOST, "%s left the group", name);
     }
-    return dl_peer_fail_gave_up(peer, rank, &cause);
+    return dl_peer_fail_gave_up(&peer, rank, &cause);
 }

@@ -83,7 +83,7 @@ size_t dl_failure_notice_put(uint8_t frame[DL_FAILURE_NOTICE_SIZE],
 /* Fails with the contents of the notice of `rank`: DL_PEER_LOST if that rank left the
  * group in order, else the status and text of its cause.  `head` comes from the
  * network; `text` has at least `head->size` bytes. */
-dl_status dl_failure_notice_fail(const dl_peer *peer, int rank, const dl_head *head,
+dl_status dl_failure_notice_fail(const dl_peers *peers, int rank, const dl_head *head,
                                  const uint8_t *text);
 
 #endif

@@ -80,7 +80,7 @@ fail_notice(dl_link *link, const uint8_t *frame, size_t size)
     if (head.root == DL_CLOSED) {
         return fail_left(link);
     }
-    return dl_failure_notice_fail(options->there, options->peer, &head,
+    return dl_failure_notice_fail(&options->peers, options->peer, &head,
                                   frame + DL_HEAD_SIZE);
 }
 
@@ -273,7 +273,7 @@ dl_link_fail_protocol(const dl_link_options *options)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
-    dl_peer_describe(options->there, options->peer, peer);
+    dl_peers_describe(&options->peers, options->peer, peer);
     return dl_fail(DL_PROTOCOL,
                    "%s sent a frame that is not valid here: the ranks run different "
                    "versions of distlite",

@@ -230,7 +230,7 @@ fail_with_notice(dl_route *self, const dl_head *head)
     const dl_link_options *options = dl_bundle_options(&self->link);
 
     self->is_told = head->root != DL_CLOSED;
-    return dl_failure_notice_fail(options->there, options->peer, head,
+    return dl_failure_notice_fail(&options->peers, options->peer, head,
                                   self->ahead + self->start + DL_HEAD_SIZE);
 }
 

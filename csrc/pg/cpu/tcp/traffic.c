@@ -96,7 +96,7 @@ make_route(dl_traffic *self, int rank)
     dl_tcp_contact tcp;
     dl_link_options link = {
         .group = options->group_name,
-        .there = &options->peers[rank],
+        .peers = options->peers,
         .listener = options->listener,
         .rank = options->rank,
         .peer = rank,
@@ -397,7 +397,7 @@ describe_late(const dl_traffic *self, char *text, size_t size)
     for (int rank = 0; rank < self->options.size; rank++) {
         const dl_route *route = self->routes[rank];
         if (route != NULL && is_awaited(self, route) && ++count <= DL_NAMED_RANKS) {
-            dl_peer_describe(dl_bundle_options(&route->link)->there, rank, peer);
+            dl_peers_describe(&self->options.peers, rank, peer);
             used += (size_t)snprintf(text + used, size - used, "%s%s%s",
                                      count == 1 ? "" : ", ", peer,
                                      describe_last_seen(self, route).text);

@@ -21,7 +21,7 @@ typedef struct dl_traffic_options {
     int rank;
     int size;
     const char *group_name; /* this and the next three are borrowed */
-    const dl_peer *peers;   /* by rank */
+    dl_peers peers;
     dl_tcp_contacts tcp_contacts;
     dl_listener *listener;
     bool may_spin;     /* this rank has a core of its own */

@@ -105,8 +105,8 @@ free_part(dl_window_part *base)
         dl_backend_origin_unref(&self->bootstrap->base);
     }
     free(self->targets);
-    free(self->processes);
     free(self->peers);
+    free(self->processes);
     free(self);
 }
 
@@ -285,7 +285,7 @@ copy_group(part *self, const dl_cpu_window_group *group)
         return dl_fail_no_memory();
     }
     self->ranks.group_name = self->server->group_name;
-    self->ranks.peers = self->peers;
+    self->ranks.peers = dl_peers_of(self->peers);
     self->ranks.processes = self->processes;
     self->ranks.ends = &self->server->ends;
     if (group->bootstrap == NULL) {
@@ -294,8 +294,8 @@ copy_group(part *self, const dl_cpu_window_group *group)
     }
     (void)dl_backend_origin_ref(&group->bootstrap->base);
     self->bootstrap = group->bootstrap;
-    memcpy(self->peers, group->peers, size * sizeof *self->peers);
     for (int rank = 0; rank < self->ranks.size; rank++) {
+        self->peers[rank] = dl_peers_find(&group->peers, rank);
         self->processes[rank] = dl_processes_find(&group->processes, rank);
         if (self->processes[rank] == NULL) {
             return dl_fail_no_memory();

@@ -19,7 +19,7 @@ typedef struct dl_cpu_window_group {
     dl_bootstrap
         *bootstrap; /* NULL in a group of one rank, and all that follows is empty */
     const dl_layout *layout;
-    const dl_peer *peers;         /* by rank */
+    dl_peers peers;
     dl_processes processes;       /* by rank; the bootstrap's */
     dl_tcp_contacts tcp_contacts; /* for ranks on other hosts */
     bool may_spin;

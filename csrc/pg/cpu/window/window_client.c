@@ -21,7 +21,7 @@ dl_window_client_init(dl_window_client *client, const dl_window_ranks *ranks, in
 {
     *client = (dl_window_client){.ranks = ranks, .owner = owner, .options = *link};
     client->options.peer = owner;
-    client->options.there = &ranks->peers[owner];
+    client->options.peers = ranks->peers;
     client->options.use = DL_FOR_WINDOWS;
     dl_link_options_aim(&client->options, tcp, 0);
     dl_lane_init(&client->turns);
@@ -48,7 +48,7 @@ fail_late_answer(const dl_window_client *self, dl_deadline deadline)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
-    dl_peer_describe(&self->ranks->peers[self->owner], self->owner, peer);
+    dl_peers_describe(&self->ranks->peers, self->owner, peer);
     return dl_fail(DL_TIMEOUT,
                    "window in group %s: %s did not answer within %" PRId64 "ms",
                    self->ranks->group_name, peer, deadline.limit / DL_MILLISECOND);
@@ -145,13 +145,12 @@ read_all(dl_window_client *self, void *target, size_t size, dl_deadline deadline
 static dl_status
 fail_refused(dl_window_client *self, const dl_head *head, const char *text)
 {
-    const dl_peer *peer = &self->ranks->peers[self->owner];
-
     if (head->root == DL_CLOSED && (head->kind != DL_HEAD_NOTICE || head->size == 0)) {
         return dl_window_ranks_fail_closed(self->ranks, self->owner);
     }
     if (head->kind == DL_HEAD_NOTICE) {
-        return dl_failure_notice_fail(peer, self->owner, head, (const uint8_t *)text);
+        return dl_failure_notice_fail(&self->ranks->peers, self->owner, head,
+                                      (const uint8_t *)text);
     }
     bool is_failure = head->root != DL_OK && head->root <= DL_STATUS_LAST
                       && head->root != DL_INTERRUPTED;
@@ -258,7 +257,7 @@ check_lost(dl_window_client *self)
         return DL_OK;
     }
     self->has_lost = false;
-    dl_peer_describe(&self->ranks->peers[self->owner], self->owner, peer);
+    dl_peers_describe(&self->ranks->peers, self->owner, peer);
     return dl_fail(DL_PEER_LOST,
                    "window in group %s: the connection to %s ended before it had "
                    "confirmed earlier accesses; what they wrote may be missing",

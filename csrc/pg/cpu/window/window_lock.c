@@ -35,7 +35,7 @@ dl_window_ranks_check(const dl_window_ranks *ranks, int owner)
     if (!dl_process_has_ended(ranks->processes[owner])) {
         return DL_OK;
     }
-    dl_peer_describe(&ranks->peers[owner], owner, peer);
+    dl_peers_describe(&ranks->peers, owner, peer);
     return dl_fail(DL_PEER_LOST, "window in group %s: %s exited or was killed",
                    ranks->group_name, peer);
 }
@@ -45,7 +45,7 @@ dl_window_ranks_fail_closed(const dl_window_ranks *ranks, int owner)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
-    dl_peer_describe(&ranks->peers[owner], owner, peer);
+    dl_peers_describe(&ranks->peers, owner, peer);
     return dl_fail(DL_CLOSED, "window in group %s: %s has closed it", ranks->group_name,
                    peer);
 }
@@ -86,7 +86,7 @@ fail_lost(const dl_window_ranks *ranks, int holder, int owner, const char *what)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
-    dl_peer_describe(&ranks->peers[holder], holder, peer);
+    dl_peers_describe(&ranks->peers, holder, peer);
     return dl_fail(DL_PEER_LOST,
                    "window in group %s: %s exited or was killed while it %s the memory "
                    "of rank %d, which may be half written",
@@ -101,7 +101,7 @@ fail_late_holder(const dl_window_ranks *ranks, int holder, int owner, const char
 {
     char peer[DL_PEER_TEXT_SIZE];
 
-    dl_peer_describe(&ranks->peers[holder], holder, peer);
+    dl_peers_describe(&ranks->peers, holder, peer);
     return dl_fail(DL_TIMEOUT,
                    "window in group %s: waiting for the memory of rank %d timed out "
                    "after %" PRId64 "ms: %s %s it",

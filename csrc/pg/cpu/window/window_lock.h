@@ -36,7 +36,7 @@ typedef struct dl_window_ranks {
     int rank;
     int size;
     const char *group_name;
-    const dl_peer *peers;         /* by rank */
+    dl_peers peers;
     dl_process *const *processes; /* by rank */
     const dl_window_ends *ends;
     bool may_spin; /* every rank has a core of its own */

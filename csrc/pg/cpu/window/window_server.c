@@ -20,7 +20,6 @@ typedef struct connection {
     const dl_window_server *server;
     pthread_t thread;
     dl_link link;
-    dl_peer nobody; /* the peer in the link's error texts, which are not shown */
     dl_window_session session;
     dl_window_served *window;
     dl_buffer payload;
@@ -252,7 +251,6 @@ take_caller(dl_window_server *self)
     }
     dl_link_init(&made->link, &(dl_link_options){
                                   .group = self->group_name,
-                                  .there = &made->nobody,
                                   .listener = self->listener,
                                   .rank = self->rank,
                                   .use = DL_FOR_WINDOWS,
