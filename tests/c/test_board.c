@@ -73,7 +73,7 @@ CHECK_CASE(lines_and_slots_do_not_touch)
 static int
 count_places(size_t size, size_t chunk, int count)
 {
-    bool is_used[64] = {false};
+    bool is_used[256] = {false};
     int used = 0;
 
     for (int i = 0; i < count; i++) {
@@ -90,6 +90,19 @@ count_places(size_t size, size_t chunk, int count)
         dl_board_end(&all.boards[0], 2, 0);
     }
     return used;
+}
+
+CHECK_CASE(rounds_of_a_quarter_of_a_cache_begin_with_two_parts)
+{
+    const size_t chunk = (size_t)1 << 20;
+
+    boards_init(&all, 2, chunk, true);
+    CHECK_EQUAL(count_places(chunk / 8, chunk, 50), 1);
+    CHECK_EQUAL(count_places(chunk / 4, chunk, 50), 2);
+    CHECK_EQUAL(count_places(chunk / 2, chunk, 20), 1);
+    boards_go_on(&all);
+    CHECK_EQUAL(count_places(chunk / 4, chunk, 50), 4);
+    boards_fini(&all);
 }
 
 CHECK_CASE(rounds_use_more_and_more_parts_of_slots)
