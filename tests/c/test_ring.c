@@ -16,7 +16,7 @@ static bool
 push(dl_ring *ring, uint64_t id, size_t size)
 {
     uint8_t *payload = dl_ring_reserve(ring, size);
-    dl_frame frame = {.id = id, .size = (uint16_t)size, .kind = 1};
+    dl_frame frame = {.id = id, .total = size, .size = (uint16_t)size, .kind = 1};
 
     if (payload == NULL) {
         return false;
@@ -154,7 +154,7 @@ CHECK_CASE(larger_ones_begin_within_a_few_pages_and_end_in_the_whole_ring)
     dl_ring in, out;
     void *larger = open_larger(&out, &in, capacity);
 
-    CHECK(keep_up(&out, &in, 16000, 100) <= (size_t)64 << 10);
+    CHECK(keep_up(&out, &in, 16000, 1000) <= (size_t)64 << 10);
     CHECK(out.backed <= (size_t)64 << 10);
     CHECK(keep_up(&out, &in, 16000, 10000) > capacity - 16000);
     free(larger);

@@ -16,12 +16,14 @@
 /* Bytes of payloads after which the producer begins again at the start, if all have
  * been read.  Small ones: enough that it seldom asks, and no more than stay in the
  * first-level caches of both sides.  Larger ones: little to give pages to at first, and
- * twice as many after every few laps, up to the whole ring: lines that have left the
- * caches of the reader's core are written again in half the time. */
+ * later the whole ring: lines that have left the second-level cache of the reader's core
+ * are written again in half the time.  Before so many bytes, of each message those of a
+ * lap at most, that saves less than the pages cost; and laps of a length in between stay
+ * in that cache. */
 #define LAP ((size_t)8 << 10)
 #define LARGEST_OF_LAP ((size_t)4 << 10)
 #define FIRST_LONG_LAP ((size_t)64 << 10)
-#define LAPS_OF_A_LENGTH 32
+#define BYTES_OF_FIRST_LAPS ((uint64_t)16 << 20)
 
 /* About ten microseconds, in which the largest payload is read. */
 #define FREED_POLLS 20000
@@ -53,8 +55,7 @@ dl_ring_open(dl_ring *ring, void *memory, size_t capacity)
     *ring = (dl_ring){.words = words,
                       .cells = (dl_ring_cell *)(void *)(words + 1),
                       .cell_count = cells,
-                      .capacity = capacity,
-                      .long_lap = FIRST_LONG_LAP};
+                      .capacity = capacity};
     ring->data =
         (uint8_t *)(words + 1) + dl_round_up(cells * sizeof(dl_ring_cell), DL_LINE);
 }
@@ -88,7 +89,6 @@ read_freed(dl_ring *ring)
 static void
 begin_lap(dl_ring *ring, size_t span)
 {
-    bool is_long = span > LARGEST_OF_LAP;
     bool needs_pages = offset_of(ring, ring->place) + span > ring->backed;
 
     read_freed(ring);
@@ -102,12 +102,9 @@ begin_lap(dl_ring *ring, size_t span)
     ring->place = dl_round_up(ring->place, ring->capacity);
     ring->freed = ring->place;
     ring->lap_end = ring->place + LAP;
-    if (is_long && ring->long_lap < ring->capacity
-        && ++ring->long_laps == LAPS_OF_A_LENGTH) {
-        ring->long_lap *= 2;
-        ring->long_laps = 0;
-    }
-    ring->long_lap_end = ring->place + ring->long_lap;
+    ring->long_lap_end =
+        ring->place
+        + (ring->large < BYTES_OF_FIRST_LAPS ? FIRST_LONG_LAP : ring->capacity);
 }
 
 /* Returns the next place where `span` bytes are contiguous. */
@@ -202,6 +199,9 @@ dl_ring_publish(dl_ring *ring, const dl_frame *frame)
     if (span > 0) {
         memcpy(cell->contents, &ring->place, sizeof ring->place);
         ring->place += span;
+    }
+    if (span > LARGEST_OF_LAP) {
+        ring->large += dl_min_size(frame->total, FIRST_LONG_LAP);
     }
     /* Sequentially consistent, because the publisher reads the number of sleepers
      * next. */

@@ -55,11 +55,10 @@ typedef struct dl_ring {
     /* A payload beyond this begins at the start of the ring again if all has been read:
      * a small one, and a larger one. */
     uint64_t lap_end, long_lap_end;
-    size_t long_lap; /* bytes of a lap of larger payloads */
-    int long_laps;   /* of this length so far */
-    uint64_t taken;  /* as last read */
-    uint64_t freed;  /* as last read, or known */
-    size_t backed;   /* bytes that have pages, at least */
+    uint64_t large; /* bytes of messages with larger payloads, of each a lap at most */
+    uint64_t taken; /* as last read */
+    uint64_t freed; /* as last read, or known */
+    size_t backed;  /* bytes that have pages, at least */
 } dl_ring;
 
 /* Bytes of shared memory for a ring whose ring of bytes has `capacity`, a power of two
