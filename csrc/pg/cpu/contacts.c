@@ -283,7 +283,7 @@ make_survey(dl_contacts *contacts, const table_head *head,
             const dl_contact_entry *entries, dl_bytes tails)
 {
     DL_TRY(check_entries(head, entries, contacts->size, tails));
-    contacts->own_survey = malloc(dl_survey_size(contacts->size));
+    contacts->own_survey = calloc(1, dl_survey_size(contacts->size));
     if (contacts->own_survey == NULL) {
         return dl_fail_no_memory();
     }
