@@ -236,8 +236,8 @@ MUTANTS = {
         "pg/cpu/health/probes.c",
         "    free(probes->entries);\n    pthread_mutex",
         "    pthread_mutex",
-        "join",
-        seed=0,
+        "collectives",
+        seed=1,
     ),
     "the thread that watches calls does not end": Mutant(
         "pg/cpu/health/process_table.c",
@@ -269,8 +269,8 @@ MUTANTS = {
     ),
     "a leader does not share its table with the next rank": Mutant(
         "pg/cpu/endpoint_gather.c",
-        "    for (int rank = own + 1; rank < endpoint->size; rank++) {",
-        "    for (int rank = own + 2; rank < endpoint->size; rank++) {",
+        "    for (int i = 1; i < count; i++) {",
+        "    for (int i = 2; i < count; i++) {",
         "join",
         seed=0,
     ),
@@ -307,7 +307,7 @@ MUTANTS = {
         "#define LAST_WORDS (600 * DL_MILLISECOND)",
         "#define LAST_WORDS 0",
         "collectives",
-        seed=11978,
+        seed=16818,
     ),
     "a fence does not wait for what was written to other hosts": Mutant(
         "pg/cpu/window/window_client.c",
