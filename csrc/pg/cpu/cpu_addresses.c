@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
+#include "base/map.h"
 #include "net/interface.h"
 #include "pg/cpu/cpu_backend.h"
 #include "pg/cpu/cpu_state.h"
@@ -13,48 +13,47 @@
 /* The hosts that a log line lists; of more hosts only the number is given. */
 #define TOLD_HOSTS 8
 
-static bool
-is_first_of_host(const dl_peers *peers, int rank)
-{
-    const char *host = dl_peers_find(peers, rank).host;
+/* The ranks on hosts of one name, of which several sets may share memory. */
+typedef struct named_host {
+    dl_map_entry entry; /* by `name` */
+    const char *name;
+    int ranks;
+} named_host;
 
-    for (int before = 0; before < rank; before++) {
-        if (strcmp(dl_peers_find(peers, before).host, host) == 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
+/* Fills in `found`, which has room for each host of the layout; returns the number of
+ * names. */
 static int
-ranks_of_host(const dl_peers *peers, int size, const char *host)
+count_ranks(const dl_cpu_members *members, named_host *found)
 {
+    const dl_layout *layout = &members->layout;
+    dl_map map = {0};
     int count = 0;
 
-    for (int rank = 0; rank < size; rank++) {
-        count += strcmp(dl_peers_find(peers, rank).host, host) == 0;
+    for (int host = 0; host < layout->host_count; host++) {
+        int leader = dl_layout_leader(layout, host);
+        const char *name = dl_peers_find(&members->peers, leader).host;
+        dl_map_entry *known = dl_map_find(&map, dl_bytes_of(name));
+        if (known == NULL) {
+            found[count].name = name;
+            known = &found[count++].entry;
+            dl_map_insert(&map, known, dl_bytes_of(name));
+        }
+        DL_MAP_ENTRY(known, named_host, entry)->ranks += dl_layout_count(layout, host);
     }
+    dl_map_fini(&map);
     return count;
 }
 
-/* Writes "a (3), b (2)"; returns the number of hosts. */
-static int
-describe_hosts(const dl_peers *peers, int size, char *text, size_t room)
+/* Writes "a (3), b (2)". */
+static void
+describe_hosts(const named_host *hosts, int count, char *text, size_t room)
 {
     size_t used = 0;
-    int hosts = 0;
 
-    text[0] = '\0';
-    for (int rank = 0; rank < size; rank++) {
-        if (!is_first_of_host(peers, rank) || ++hosts > TOLD_HOSTS) {
-            continue;
-        }
-        const char *host = dl_peers_find(peers, rank).host;
+    for (int i = 0; i < count && i < TOLD_HOSTS; i++) {
         used += (size_t)snprintf(text + used, room - used, "%s%s (%d)",
-                                 hosts > 1 ? ", " : "", host,
-                                 ranks_of_host(peers, size, host));
+                                 i > 0 ? ", " : "", hosts[i].name, hosts[i].ranks);
     }
-    return hosts;
 }
 
 /* Writes the local address of the connection to the store, at which others can reach
@@ -82,27 +81,37 @@ transport_of(int hosts, int parts)
 }
 
 void
-dl_cpu_log_join(const dl_backend_options *options, const dl_peers *peers, int parts)
+dl_cpu_log_join(const dl_backend_options *options, const dl_cpu_members *members)
 {
     char address[DL_ADDRESS_TEXT_SIZE];
-    char hosts[TOLD_HOSTS * (DL_HOST_NAME_SIZE + 16)];
+    char names[TOLD_HOSTS * (DL_HOST_NAME_SIZE + 16)];
     char own[DL_HOST_NAME_SIZE];
-    dl_peer alone;
+    dl_peer self;
+    bool is_alone = options->size == 1;
+    int parts = is_alone ? 1 : members->layout.host_count;
 
     if (!dl_log_is_on(DL_LOG_INFO)) {
         return;
     }
-    dl_peer_own(&alone, own);
-    dl_peers known = peers == NULL ? dl_peers_of(&alone) : *peers;
-    dl_peer self = dl_peers_find(&known, peers == NULL ? 0 : options->rank);
-    int count =
-        describe_hosts(&known, peers == NULL ? 1 : options->size, hosts, sizeof hosts);
+    named_host *hosts = calloc((size_t)parts, sizeof *hosts);
+    if (hosts == NULL) {
+        return;
+    }
+    dl_peer_own(&self, own);
+    int count = 1;
+    if (is_alone) {
+        hosts[0] = (named_host){.name = own, .ranks = 1};
+    } else {
+        count = count_ranks(members, hosts);
+    }
+    describe_hosts(hosts, count, names, sizeof names);
     describe_address(options->store, address);
     dl_log(DL_LOG_INFO,
            "group %s: backend cpu, rank %d of %d (pid %" PRId64
            " on host %s); %d host%s by number of ranks: %s; transport: %s; address: %s",
-           options->group_name, options->rank, options->size, self.pid, self.host,
-           count, count > 1 ? "s" : "", hosts, transport_of(count, parts), address);
+           options->group_name, options->rank, options->size, self.pid, own, count,
+           count > 1 ? "s" : "", names, transport_of(count, parts), address);
+    free(hosts);
 }
 
 /* Appends "eth0 10.0.0.7\n", without the port, which has no meaning here. */

@@ -573,8 +573,7 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     self->base.has_brief_messages = true;
     self->base.brief =
         dl_cpu_has_hosts(self) ? 0 : DL_BRIEF_OF_ALL_RANKS / (size_t)self->size;
-    dl_cpu_log_join(options, options->size > 1 ? &self->members.peers : NULL,
-                    options->size > 1 ? self->members.layout.host_count : 1);
+    dl_cpu_log_join(options, &self->members);
     *backend = &self->base;
     return DL_OK;
 }

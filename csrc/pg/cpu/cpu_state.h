@@ -57,10 +57,8 @@ dl_cpu_self(dl_backend *backend)
 void dl_cpu_give_up(dl_cpu_backend *self, const dl_error *cause);
 
 /* Logs one line at INFO about a group that was joined, which shows where its ranks are
- * and how they reach each other.  `peers` is by rank, and NULL in a group of one;
- * `parts` is the number of sets of ranks that share memory. */
-void dl_cpu_log_join(const dl_backend_options *options, const dl_peers *peers,
-                     int parts);
+ * and how they reach each other.  A group of one rank has no members. */
+void dl_cpu_log_join(const dl_backend_options *options, const dl_cpu_members *members);
 
 dl_collective_fn dl_cpu_all_reduce, dl_cpu_broadcast, dl_cpu_barrier, dl_cpu_reduce;
 dl_collective_fn dl_cpu_scan, dl_cpu_all_gather, dl_cpu_gather, dl_cpu_scatter;
