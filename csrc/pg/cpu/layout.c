@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/layout.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 
 static int
@@ -14,7 +15,7 @@ largest_of(const int *hosts, int size)
     return largest;
 }
 
-/* Where the parts of the memory begin: the hosts of the ranks are its first part. */
+/* Where the parts of the memory begin. */
 typedef struct parts {
     int *host_of;
     int *local_rank_of;
@@ -94,17 +95,18 @@ dl_layout_write(int *memory, int size, const int *hosts, int *host_count)
 dl_layout
 dl_layout_of(const int *memory, int host_count, int size, int rank)
 {
-    size_t count = (size_t)size;
+    /* Nothing is written through them. */
+    parts layout = parts_of((int *)(uintptr_t)memory, size);
 
     return (dl_layout){
         .rank = rank,
         .size = size,
-        .host = memory[rank],
+        .host = layout.host_of[rank],
         .host_count = host_count,
-        .host_of = memory,
-        .local_rank_of = memory + count,
-        .ranks = memory + 2 * count,
-        .first = memory + 3 * count,
+        .host_of = layout.host_of,
+        .local_rank_of = layout.local_rank_of,
+        .ranks = layout.ranks,
+        .first = layout.first,
     };
 }
 

@@ -91,40 +91,44 @@ find_peer(const void *context, int name)
     return dl_peers_find(&probes->peers, (int)(probe - probes->entries) % probes->size);
 }
 
+static dl_link *
+make_link(dl_probes *self, dl_probe *probe, int index)
+{
+    dl_link *made = calloc(1, sizeof *made);
+    dl_link_options options = {.group = "",
+                               .peers = {.find = find_peer, .context = probe},
+                               .rank = self->rank};
+    dl_tcp_contact tcp;
+
+    if (made == NULL) {
+        return NULL;
+    }
+    probe->probes = self;
+    dl_tcp_contacts_find(&self->tcp_contacts, index % self->size, &tcp);
+    dl_link_options_aim(&options, &tcp, 0);
+    if (index >= self->size) {
+        options.address.socket.ip4.sin_port = htons(tcp.life_port);
+    }
+    dl_link_init(made, &options);
+    return made;
+}
+
+/* Returns the entry with its link, or NULL when there is no memory; the rank then counts
+ * as alive. */
 static dl_probe *
-find_entry_locked(dl_probes *self, int index)
+find_probe_locked(dl_probes *self, int index)
 {
     if (self->entries == NULL) {
         self->entries = calloc((size_t)entry_count(self), sizeof *self->entries);
     }
-    return self->entries == NULL ? NULL : &self->entries[index];
-}
-
-/* Returns NULL when there is no memory; the rank then counts as alive. */
-static dl_link *
-link_to_locked(dl_probes *self, int index)
-{
-    int rank = index % self->size;
-    dl_probe *probe = find_entry_locked(self, index);
-    dl_tcp_contact tcp;
-
-    if (probe == NULL) {
+    if (self->entries == NULL) {
         return NULL;
     }
-    probe->probes = self;
-    dl_link **link = &probe->link;
-    dl_link_options options = {.group = "",
-                               .peers = {.find = find_peer, .context = probe},
-                               .rank = self->rank};
-    if (*link == NULL && (*link = calloc(1, sizeof **link)) != NULL) {
-        dl_tcp_contacts_find(&self->tcp_contacts, rank, &tcp);
-        dl_link_options_aim(&options, &tcp, 0);
-        if (index >= self->size) {
-            options.address.socket.ip4.sin_port = htons(tcp.life_port);
-        }
-        dl_link_init(*link, &options);
+    dl_probe *probe = &self->entries[index];
+    if (probe->link == NULL) {
+        probe->link = make_link(self, probe, index);
     }
-    return *link;
+    return probe->link == NULL ? NULL : probe;
 }
 
 /* Returns DL_CLOSED if the process has said that it leaves.  A failed probe is closed,
@@ -132,13 +136,13 @@ link_to_locked(dl_probes *self, int index)
 static dl_status
 check_locked(dl_probes *self, int index, int name)
 {
-    dl_link *link = link_to_locked(self, index);
+    dl_probe *probe = find_probe_locked(self, index);
 
     self->is_silent = false;
-    if (link == NULL) {
+    if (probe == NULL) {
         return DL_OK;
     }
-    dl_probe *probe = &self->entries[index];
+    dl_link *link = probe->link;
     if (!is_open(link)) {
         close_oldest(self);
         self->open++;
