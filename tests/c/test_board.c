@@ -92,14 +92,15 @@ count_places(size_t size, size_t chunk, int count)
     return used;
 }
 
-CHECK_CASE(rounds_of_a_quarter_of_a_cache_begin_with_two_parts)
+CHECK_CASE(larger_rounds_begin_with_two_parts)
 {
     const size_t chunk = (size_t)1 << 20;
 
     boards_init(&all, 2, chunk, true);
     CHECK_EQUAL(count_places(chunk / 8, chunk, 50), 1);
     CHECK_EQUAL(count_places(chunk / 4, chunk, 50), 2);
-    CHECK_EQUAL(count_places(chunk / 2, chunk, 20), 1);
+    CHECK_EQUAL(count_places(chunk / 2, chunk, 20), 2);
+    CHECK_EQUAL(count_places(chunk, chunk, 20), 1);
     boards_go_on(&all);
     CHECK_EQUAL(count_places(chunk / 4, chunk, 50), 4);
     boards_fini(&all);

@@ -462,18 +462,10 @@ dl_board_payload(const dl_board *board, int rank)
 /* Rounds after which one more part is used: a program's first ones touch few pages. */
 #define ROUNDS_PER_PART 256
 
-/* Of parts of these sizes the first rounds use two: with one, both slots stay in the
- * second-level cache of the core that read them, which costs a hundred rounds more time
- * than the pages of a second part do.  Smaller parts gain less than that, and larger ones
- * leave the cache by themselves. */
-#define ABOVE_ONE_PART ((size_t)128 << 10)
-#define MOST_OF_TWO_PARTS ((size_t)256 << 10)
-
-static uint64_t
-first_parts(size_t part)
-{
-    return part > ABOVE_ONE_PART && part <= MOST_OF_TWO_PARTS ? 2 : 1;
-}
+/* Larger parts begin with two: with one, both slots stay in the second-level cache of the
+ * core that read them, which costs a hundred rounds more time than the pages of a second
+ * part do.  Smaller ones gain less than that. */
+#define MOST_OF_ONE_PART ((size_t)128 << 10)
 
 /* Lines that have left the cache of the core that read them are written again in half
  * the time, so the rounds use one part of the slots after the other.  The two slots
@@ -485,7 +477,7 @@ part_of_round(const dl_board *board, uint64_t number, size_t size)
     size_t share = MOST_OF_PARTS / 2 / (size_t)board->options.size;
     size_t part = dl_round_up(size, PAGE);
     uint64_t count = dl_min_size(board->chunk, share) / part;
-    uint64_t used = first_parts(part) + number / ROUNDS_PER_PART;
+    uint64_t used = (part > MOST_OF_ONE_PART ? 2 : 1) + number / ROUNDS_PER_PART;
 
     count = count < used ? count : used;
     return count < 2 ? 0 : (size_t)(number / 2 % count) * part;
