@@ -274,6 +274,8 @@ def show(hosts: int, found: Found, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    # Ended in the middle of a cell, it ends the ranks as well.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     options = parse()
     programs = find_programs(options)
     everything = {}

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from launching import launched, processes_of, wait_until
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 HOSTS = 3
@@ -83,3 +85,13 @@ def test_the_table_says_which_sides_are_missing_or_did_not_end(benchmark):
     line = module.summary({"2": cells}).splitlines()[-1]
     assert line == "| barrier | 1 / - / > 60 s |"
     assert module.result_text(1234.0) == "1,230"
+
+
+def test_its_ranks_end_with_it():
+    command = [sys.executable, str(BENCHMARKS / "hosts_many.py")]
+    with launched(["--hosts", HOSTS], command=command) as (process, token):
+        assert f"{HOSTS} hosts, init" in process.stdout.readline()
+        assert len(processes_of(token)) > HOSTS
+        process.terminate()
+        assert process.wait() == 128 + signal.SIGTERM
+        wait_until(lambda: not processes_of(token))
